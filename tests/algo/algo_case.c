@@ -68,7 +68,7 @@ bool spreads(enum hoop_algo algo, uint32_t n)
 
 #define GRID_RANKS 300
 
-/* Everybody at some place of machines that are alike. */
+/* All ranks at random places of machines of the same size. */
 static void draw_places(struct hoop_grid *grid, uint32_t n, uint32_t *ranks, uint32_t *places)
 {
     do {
@@ -85,12 +85,12 @@ static void draw_places(struct hoop_grid *grid, uint32_t n, uint32_t *ranks, uin
     }
 }
 
-/* One machine behind the other, each with some. */
+/* Machines of random sizes, each with consecutive ranks. */
 static void draw_machines(struct hoop_grid *grid, uint32_t n, uint32_t *machine, uint32_t *first)
 {
     grid->machines = 2 + (uint32_t)draw(n - UINT64_C(2));
     for (uint32_t m = 0, begin = 0; m < grid->machines; m++) {
-        const uint32_t rest = n - begin - (grid->machines - m); /* beyond one for each */
+        const uint32_t rest = n - begin - (grid->machines - m); /* if each machine gets one */
         const uint32_t more =
             m + 1 == grid->machines || draw(3) == 0 ? rest : (uint32_t)draw(rest + UINT64_C(1));
         first[m] = begin;

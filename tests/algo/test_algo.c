@@ -28,7 +28,7 @@ static uint64_t draw_chunk(void)
     return small_chunks[draw(COUNT_OF(small_chunks))];
 }
 
-/* All counts up to 70, and some around what n, lines and chunks make awkward. */
+/* All counts up to 70, and some next to multiples of n, of lines and of chunks. */
 static uint64_t awkward_count(uint32_t n, uint32_t i)
 {
     const uint64_t more[] = {3 * n + 1, 16 * n - 1, 64 * n + 1, 127, 128, 129, 257, 1000};
@@ -38,7 +38,7 @@ static uint64_t awkward_count(uint32_t n, uint32_t i)
 static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_t count,
                                         uint64_t chunk)
 {
-    /* Hundreds of chunks show nothing that a hundred do not. */
+    /* Hundreds of chunks find nothing that a hundred do not. */
     const struct hoop_plan plan = {.algo = algo,
                                    .n = n,
                                    .lanes = 1,
@@ -54,7 +54,7 @@ static struct hoop_interpreter_op op_of(enum hoop_algo algo, uint32_t n, uint64_
 
 /* ---- The algorithms ------------------------------------------------------------------------ */
 
-/* A few ranks take every combination once, starting with all of them in place or none. */
+/* A few ranks take every combination once, beginning with all in place, or none. */
 static uint32_t in_place_of(uint64_t i)
 {
     return i % 4 == 0 ? UINT32_MAX : i % 4 == 1 ? 0 : (uint32_t)draw(1ull << 32);
@@ -79,7 +79,7 @@ static void test_links(void **state)
     for (uint32_t n = 1; n <= FEW_RANKS; n++) {
         for (uint32_t i = 0; awkward_count(n, i) != UINT64_MAX; i++) {
             for (uint32_t j = 0; j < 2 * chunks * slots; j++) {
-                /* Two of four lane counts each time, others with the next count. */
+                /* Two of four lane counts each time; the others come with the next count. */
                 struct hoop_interpreter_op op =
                     link_op(algo, n, awkward_count(n, i), small_chunks[j % chunks],
                             1 + (j / chunks / slots * 2 + i) % 4);
@@ -129,7 +129,7 @@ static struct hoop_plan any_link_plan(uint32_t me, uint32_t n)
 {
     const enum hoop_algo algo = link_algos[draw(COUNT_OF(link_algos))];
     uint64_t count = draw(3) ? draw(UINT64_C(3) * n) : draw(1ull << 40);
-    /* Fewer elements than ranks are never given to the ring. */
+    /* The ring is never given fewer elements than ranks. */
     count += algo == HOOP_ALGO_RING && count < n ? n : 0;
     return (struct hoop_plan){.algo = algo,
                               .me = me,
@@ -143,9 +143,9 @@ static struct hoop_plan any_link_plan(uint32_t me, uint32_t n)
 }
 
 /*
- * Where neighbours are in different operations, the first thing either does on the link between
- * them, in lane 0, meets the first thing the other does, and nothing comes before it that could
- * keep them from it. So the header of that chunk tells the receiver of both.
+ * If neighbours are in different operations, the first message of either on the link between them,
+ * in lane 0, meets the first one of the other, and nothing earlier can keep them from getting
+ * there. So the header of that chunk tells the receiver that the operations differ.
  */
 static void test_first_meeting(void **state)
 {
@@ -167,7 +167,8 @@ static void test_first_meeting(void **state)
 
 /* ---- Over shared memory -------------------------------------------------------------------- */
 
-/* Head and tail: none, some, all, more than there is; never more than SCRATCH holds. */
+/* Elements at head and tail: none, some, all, or more than there are; never more than SCRATCH
+ * holds. */
 static void draw_edges(struct hoop_plan *plan)
 {
     const uint64_t most = hoop_scratch_bytes() / plan->type_bytes;
@@ -183,7 +184,7 @@ static void run_memory(enum hoop_algo algo, uint32_t n, uint64_t count, uint64_t
 {
     struct hoop_interpreter_op op = op_of(algo, n, count, chunk);
     op.in_place = in_place;
-    op.plan.lanes = 1 + (uint32_t)draw(2); /* they use the first only */
+    op.plan.lanes = 1 + (uint32_t)draw(2); /* only the first lane is used */
     if (algo == HOOP_ALGO_DIRECT) {
         draw_edges(&op.plan);
     }
@@ -207,7 +208,7 @@ static void test_memory(void **state)
     }
 }
 
-/* Every edge with every other, small counts. */
+/* Every head with every tail, for small counts. */
 static void test_direct_edges(void **state)
 {
     (void)state;
@@ -248,7 +249,7 @@ static void test_oneshot_largest(void **state)
     }
 }
 
-/* Operations of all kinds behind each other, without a barrier between two of them. */
+/* Operations of all kinds one after the other, without barriers in between. */
 static void test_memory_sequences(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void check_shards(uint64_t total, uint64_t parts, uint64_t align)
         assert_true(shard.count <= total - end && shard.count <= first);
         end += shard.count;
         assert_true(end == total || end % align == 0);
-        /* Even up to one unit, where no shard is short. */
+        /* Shards are even up to one unit, so none is much shorter. */
         assert_true(first - shard.count <= align || end == total);
     }
     assert_int_equal(end, total);
@@ -304,7 +305,7 @@ static void test_shards(void **state)
     }
 }
 
-/* Where a lane ends, by bisection: steps are counted without being run. */
+/* The number of a lane's steps, by bisection, without running them. */
 static uint64_t steps_of(const struct hoop_plan *plan, uint32_t lane)
 {
     hoop_step_fn *steps = hoop_algo_steps(HOOP_COLL_ALL_REDUCE, plan->algo);
@@ -400,7 +401,8 @@ static void test_huge(void **state)
     }
 }
 
-/* A connected operation of 2^40 bytes: the shards that the ranks write make up the interior. */
+/* An operation on connected memory of 2^40 bytes: the shards that the ranks write make up the
+ * interior. */
 static void test_direct_huge_interior(void **state)
 {
     (void)state;
@@ -431,7 +433,8 @@ static uint64_t power(uint64_t base, uint64_t exponent)
     return exponent == 0 ? 1 : base * power(base, exponent - 1);
 }
 
-/* Rounds and steps of an all_reduce by bruck; n-1 vectors each way, none of them more than n/2. */
+/* Counts rounds and steps of an all_reduce by bruck: n-1 vectors in each direction, at most n/2 in
+ * one message. */
 static uint64_t check_bruck(const struct hoop_plan *plan, uint64_t *ret_rounds)
 {
     struct hoop_step step;
@@ -479,7 +482,7 @@ static void test_bruck_traffic(void **state)
     }
 }
 
-/* Copies of a lane, all in all. */
+/* The number of copies in a lane. */
 static uint64_t copies_of(const struct hoop_plan *plan)
 {
     hoop_step_fn *const steps = hoop_algo_steps(plan->collective, plan->algo);
@@ -491,7 +494,7 @@ static uint64_t copies_of(const struct hoop_plan *plan)
     return ret;
 }
 
-/* The own vector is copied by nobody but who sends it on behind those of others. */
+/* A rank copies its own vector only if it sends it on behind those of others. */
 static void test_own_stays(void **state)
 {
     (void)state;
@@ -512,7 +515,8 @@ static void test_own_stays(void **state)
     }
 }
 
-/* What the cost model finds cheapest is, and a rank more never takes less time. */
+/* The radix that the cost model finds cheapest is chosen, and one more rank never takes less
+ * time. */
 static void test_radix(void **state)
 {
     (void)state;
@@ -533,7 +537,7 @@ static void test_radix(void **state)
         assert_int_equal(hoop_cost_radix(of, 2), 2);
     }
     assert_int_equal(hoop_cost_radix(HOOP_COST_LINKS, 4), 4);
-    /* As many messages, and fewer rounds. */
+    /* The same number of messages, and fewer rounds. */
     assert_int_equal(hoop_cost_radix(HOOP_COST_LINKS_OVERSUBSCRIBED, 3), 3);
     assert_int_equal(hoop_cost_radix(HOOP_COST_LINKS_OVERSUBSCRIBED, 4), 2);
 }

@@ -1,8 +1,8 @@
 /*
- * Every collective in every algorithm that can do it, under the interpreter: all ranks up to 8 with
- * every root, up to 32 with every root and the rest drawn; operations of all kinds behind each
- * other; ranks in different operations; and counts that nobody can run. What all_reduce alone needs
- * is in test_algo.c.
+ * Every collective in every algorithm that supports it, under the interpreter: up to 8 ranks with
+ * every root, up to 32 with every root and the rest drawn; operations of all kinds in sequence;
+ * ranks in different operations; and counts that nobody can run. What only all_reduce needs is in
+ * test_algo.c.
  */
 #include "algo/algo_case.h"
 #include "plan/plan.h"
@@ -30,7 +30,7 @@ static bool is_over_links(struct pair pair)
     return hoop_plan_is_over_links(pair.algo);
 }
 
-/* What oneshot and bruck do without elements, others need not. */
+/* Oneshot and bruck also work without elements; the others need not. */
 static bool takes(struct pair pair, uint64_t count, uint32_t n)
 {
     const bool blocked = hoop_collective_is_blocked(pair.collective);
@@ -47,7 +47,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
     const bool whole = pair.algo == HOOP_ALGO_BRUCK || pair.algo == HOOP_ALGO_BINOMIAL ||
                        pair.algo == HOOP_ALGO_HIERARCHICAL;
     const bool lanes = is_over_links(pair) && !whole;
-    /* A slab has room for a piece of every block. */
+    /* A slab has room for a part of every block. */
     chunk = pair.algo == HOOP_ALGO_SLAB && chunk < n ? n : chunk;
     const struct hoop_plan plan = {
         .collective = pair.collective,
@@ -127,7 +127,7 @@ static void find_pairs(void)
     }
 }
 
-/* Any pair that can do `count`, over links or not. */
+/* Draws a pair that supports `count`, over links or over memory. */
 static struct pair draw_pair(bool links, uint64_t count, uint32_t n)
 {
     struct pair ret;
@@ -158,8 +158,8 @@ static void test_sequences(void **state)
 }
 
 /*
- * More operations than sets, for every number of these: mostly oneshots, of which some have one
- * root behind each other, and what is published is large now and then.
+ * More operations than sets, for every number of sets. Most are oneshots, some with the same root
+ * one after the other, and now and then the published data are large.
  */
 static void run_sets(uint32_t sets, uint32_t n)
 {
@@ -191,7 +191,7 @@ static void test_sets(void **state)
     }
 }
 
-/* Of hierarchical: may more come before this step does what is looked for? */
+/* Hierarchical: may more steps come before this one does what is searched for? */
 static bool is_before_first(const struct hoop_plan *plan, bool sends, const struct hoop_step *step)
 {
     const int32_t next = (int32_t)((plan->me + 1) % plan->n);
@@ -204,8 +204,8 @@ static bool is_before_first(const struct hoop_plan *plan, bool sends, const stru
     return step->recv.peer < 0 || (collects && plan->me == plan->root && step->recv.peer != before);
 }
 
-/* The first step of a rank that sends, or receives; before it nothing is received that does not
- * come from its machine. */
+/* The first step of a rank that sends, or receives. Before it only messages from its own machine
+ * are received. */
 static void find_first(const struct hoop_interpreter_op *op, bool sends, struct hoop_step *ret)
 {
     const struct hoop_plan *plan = &op->plan;
@@ -220,9 +220,9 @@ static void find_first(const struct hoop_interpreter_op *op, bool sends, struct 
 }
 
 /*
- * Where neighbours are in different operations over links, the first thing either does on the link
- * between them, in lane 0, meets the first thing the other does, and nothing comes before it that
- * could keep them from it. So the header of that chunk tells the receiver of both.
+ * If neighbours are in different operations over links, the first message of either on the link
+ * between them, in lane 0, meets the first one of the other, and nothing earlier can keep them from
+ * getting there. So the header of that chunk tells the receiver that the operations differ.
  */
 static void test_first_meeting(void **state)
 {
@@ -247,7 +247,7 @@ static void test_first_meeting(void **state)
 
 /* ---- What is kept ------------------------------------------------------------------------- */
 
-/* What a lane has received into SCRATCH and not folded. */
+/* What a lane has received into SCRATCH and not folded yet. */
 struct kept {
     struct hoop_ref refs[HOOP_RADIX_MOST - 1];
     uint32_t count;
@@ -264,7 +264,7 @@ static bool is_kept(const struct kept *kept, const struct hoop_ref *ref)
     return meets;
 }
 
-/* Each is one of the vectors of the fold, which takes all. */
+/* Each kept vector is one of those that the fold takes, and the fold takes all of them. */
 static void fold_kept(const struct hoop_plan *plan, const struct hoop_step *step, struct kept *kept)
 {
     const struct hoop_ref *src = &step->local.src;
@@ -297,7 +297,8 @@ static void check_kept(const struct hoop_interpreter_op *op, uint32_t lane)
     assert_int_equal(kept.count, 0);
 }
 
-/* hoop_plan_keeps() says so of nothing that is more than folded once, and of most that is not. */
+/* hoop_plan_keeps() is true only for vectors that are folded once and not otherwise used, and for
+ * most of those. */
 static void test_kept(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /*
- * The interpreter under algorithms that are wrong: it must say so, and what.
+ * The interpreter with wrong algorithms: it must report that, and what is wrong.
  */
 #include "fakes/interpreter.h"
 #include <setjmp.h>
@@ -96,7 +96,7 @@ static bool direct_early_edge(const struct hoop_plan *plan, uint32_t lane, uint6
     return some;
 }
 
-/* Steps in the other order: first what comes after the announcement. */
+/* The steps in another order: first what should follow the announcement. */
 static bool direct_no_announcement(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                    struct hoop_step *ret)
 {
@@ -114,7 +114,7 @@ static bool direct_no_end(const struct hoop_plan *plan, uint32_t lane, uint64_t 
     return k < spread && hoop_direct_step(plan, lane, k, ret);
 }
 
-/* Copies chunk 2 in before chunk 0, from the same slab, is out. */
+/* Copies chunk 2 into a slab before chunk 0 has been copied out of it. */
 static bool slab_swapped(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                          struct hoop_step *ret)
 {
@@ -134,7 +134,7 @@ static bool slab_single(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     return some;
 }
 
-/* Folds what lies in its own slab, where it brought nothing. */
+/* Folds its own slab without having copied anything to it. */
 static bool slab_forgets_own(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                              struct hoop_step *ret)
 {
@@ -167,7 +167,7 @@ static bool ring_divides_early(const struct hoop_plan *plan, uint32_t lane, uint
     return some;
 }
 
-/* Half steps: first the send, or first the receive, of each step behind the first. */
+/* Each step but the first is halved: the send comes first, or the receive. */
 static bool ring_halved(const struct hoop_plan *plan, uint32_t lane, uint64_t k, bool send,
                         struct hoop_step *ret)
 {
@@ -210,7 +210,7 @@ static bool ring_same_shard(const struct hoop_plan *plan, uint32_t lane, uint64_
     return some;
 }
 
-/* All lanes run all columns. */
+/* Every lane runs the columns of all lanes. */
 static bool ring_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                             struct hoop_step *ret)
 {
@@ -235,7 +235,7 @@ static bool ring_impure(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     return some;
 }
 
-/* Folds where it still receives. */
+/* Folds into a place where a receive is still running. */
 static bool bruck_early_fold(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                              struct hoop_step *ret)
 {
@@ -255,7 +255,7 @@ static bool bruck_no_copy(const struct hoop_plan *plan, uint32_t lane, uint64_t 
     return some;
 }
 
-/* The other way round the ring: the right vectors in the wrong order. */
+/* In the other direction round the ring: the right vectors in the wrong order. */
 static bool bruck_backwards(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                             struct hoop_step *ret)
 {
@@ -266,7 +266,7 @@ static bool bruck_backwards(const struct hoop_plan *plan, uint32_t lane, uint64_
     return some;
 }
 
-/* In the place of the vector before, which is the own one. */
+/* Receives to the place of the vector before, which is the rank's own. */
 static bool bruck_wrong_place(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                               struct hoop_step *ret)
 {
@@ -283,7 +283,7 @@ static bool bruck_far(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     return some;
 }
 
-/* As over shared memory. */
+/* Folds other ranks' inputs, as over shared memory. */
 static bool bruck_folds_inputs(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                struct hoop_step *ret)
 {
@@ -325,7 +325,7 @@ static bool bruck_nothing(const struct hoop_plan *plan, uint32_t lane, uint64_t 
     return false;
 }
 
-/* Hands out before it has sent all that this overwrites in place. Wants n = 3. */
+/* Hands out the result before it has sent all inputs that this overwrites in place. Needs n = 3. */
 static bool pairwise_early_result(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                   struct hoop_step *ret)
 {
@@ -348,7 +348,7 @@ static bool pairwise_fold_with_last(const struct hoop_plan *plan, uint32_t lane,
     return some;
 }
 
-/* The fold does not wait for what it folds. */
+/* The fold does not wait for its inputs. */
 static bool pairwise_round_too_long(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                     struct hoop_step *ret)
 {
@@ -365,7 +365,7 @@ static bool pairwise_round_without_end(const struct hoop_plan *plan, uint32_t la
     return some;
 }
 
-/* All steps of a ring meet the same two ranks. */
+/* All steps of a ring in one round, with the same two ranks. */
 static bool ring_round(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                        struct hoop_step *ret)
 {
@@ -374,7 +374,7 @@ static bool ring_round(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     return some;
 }
 
-/* Each lane as if it were the only one. */
+/* Every lane does what a single lane would do. */
 static bool pairwise_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                 struct hoop_step *ret)
 {
@@ -382,7 +382,7 @@ static bool pairwise_lanes_meet(const struct hoop_plan *plan, uint32_t lane, uin
     return hoop_pairwise_step(plan, 0, k, ret);
 }
 
-/* The first step that has something to do comes first. */
+/* Skips to the first step that is not empty. */
 static bool pairwise_skips(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                            struct hoop_step *ret)
 {
@@ -393,7 +393,7 @@ static bool pairwise_skips(const struct hoop_plan *plan, uint32_t lane, uint64_t
     return some;
 }
 
-/* One rank takes an empty step more than the others. */
+/* One rank has an empty step more than the others. */
 static bool pairwise_out_of_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                                  struct hoop_step *ret)
 {
@@ -408,7 +408,7 @@ static bool pairwise_out_of_step(const struct hoop_plan *plan, uint32_t lane, ui
 struct wrong {
     const char *name;
     hoop_step_fn *steps;
-    const char *text; /* part of what the interpreter must say */
+    const char *text; /* part of what the interpreter must report */
     enum hoop_algo algo;
     uint32_t lanes, slots, head;
     bool in_place;
@@ -466,10 +466,10 @@ static const struct wrong wrongs[] = {
     {"pairwise_out_of_step", pairwise_out_of_step, "in step", HOOP_ALGO_PAIRWISE, 1, 1, 0, false},
 };
 
-/* True: the interpreter said what it should; ret_text is what it said. */
+/* Did the interpreter report what it should? ret_text: what it reported. */
 static bool is_caught(const struct wrong *wrong, uint64_t seed, char *ret_text, size_t text_bytes)
 {
-    const bool slab = wrong->algo == HOOP_ALGO_SLAB; /* two chunks and a half */
+    const bool slab = wrong->algo == HOOP_ALGO_SLAB; /* 2.5 chunks */
     struct hoop_interpreter_op op = op_of(wrong->algo, 3, slab ? 120 : 50,
                                           slab                             ? 48
                                           : wrong->algo == HOOP_ALGO_BRUCK ? 50
@@ -486,7 +486,7 @@ static bool is_caught(const struct wrong *wrong, uint64_t seed, char *ret_text, 
     return strstr(ret_text, wrong->text);
 }
 
-/* Every seed must fail; the schedule decides which of several mistakes comes first. */
+/* Every seed must fail. Which of several mistakes is found first depends on the schedule. */
 static void test_wrong_algorithms(void **state)
 {
     (void)state;
@@ -502,7 +502,7 @@ static void test_wrong_algorithms(void **state)
     }
 }
 
-/* How many of the seeds end in a race. */
+/* With how many of the seeds the case ends in a race. */
 static uint32_t races(const struct hoop_interpreter_op *ops, uint32_t op_count, uint32_t sets,
                       uint32_t owes)
 {
@@ -516,7 +516,7 @@ static uint32_t races(const struct hoop_interpreter_op *ops, uint32_t op_count, 
     return ret;
 }
 
-/* One set is not enough without a closing barrier. That two are is test_algo's to show. */
+/* Without a closing barrier one set is not enough. That two are is shown by test_algo. */
 static void test_oneshot_needs_two_sets(void **state)
 {
     (void)state;
@@ -525,8 +525,8 @@ static void test_oneshot_needs_two_sets(void **state)
     assert_true(races(ops, COUNT_OF(ops), 1, 0) > SEEDS / 2);
 }
 
-/* Who owes one operation more than the sets allow for is caught, also where nobody publishes but
- * the root. */
+/* A rank that owes one operation more than the sets allow is caught, even if only the root
+ * publishes. */
 static void test_owing_too_much(void **state)
 {
     (void)state;
