@@ -1,7 +1,7 @@
 /*
- * Wrong arguments of every function but the operations on buffers (tests/whole/test_calls.c,
- * test_transfers.c): each wrong once, from one list: the code, a sentence that names what is wrong,
- * outputs as they were.
+ * Wrong arguments of every function except the operations on buffers (tests/whole/test_calls.c,
+ * test_transfers.c). One list has every argument wrong once, and the result: the code, a text that
+ * names what is wrong, and unchanged outputs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static void check(const char *call, hoop_result_t expected, const char *says, ho
 #define USAGE(says, call) check(#call, HOOP_INVALID_USAGE, says, call)
 #define LACKING(says, call) check(#call, HOOP_UNSUPPORTED, says, call)
 
-/* What no call below may write to. */
+/* No call below may write to these. */
 static struct outputs {
     hoop_comm_t comm;
     hoop_red_op_t op;
@@ -148,7 +148,7 @@ static void test_memory(void **state)
     ARGUMENT("comm", hoop_comm_deregister(NULL, mine));
 }
 
-/* A handle is good once, and where it was made, however many others live beside it. */
+/* A handle can be deregistered once, and only on its own comm, however many others exist. */
 static void test_registrations(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void test_registrations(void **state)
     assert_int_equal(hoop_comm_deregister(comm, handles[3]), HOOP_OK);
 }
 
-/* A thread whose calls all did what they should: its result, and then its sentence. */
+/* A thread whose calls all succeeded: its last result, and then its error text. */
 static void *make_no_mistake(void *arg)
 {
     char *sentence = arg;
@@ -263,7 +263,7 @@ static int prepare(void **state)
     return 0;
 }
 
-/* Nothing was written, and the comm works. */
+/* Nothing was written, and the comm still works. */
 static int verify(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
- * Threads that are about to be cancelled, at the next cancellation point that they come to, call
- * every function that may reach the system: none is one. Else locks would stay taken, and rank and
- * process would never end.
+ * Threads with a pending cancellation, which acts at the next cancellation point, call every
+ * function that may make system calls: none of them is a cancellation point. Otherwise locks would
+ * stay taken, and neither rank nor process would ever end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,9 +21,9 @@
 
 #define RANKS 2
 #define COUNT 100000      /* floats: more than a rank publishes at once */
-#define PATIENCE_MS 30000 /* for both ranks to be back */
+#define PATIENCE_MS 30000 /* for both ranks to return */
 
-/* Of both ranks, which are threads. */
+/* Shared by both ranks, which are threads. */
 static struct world {
     hoop_unique_id_t id;
     char url[64];
@@ -40,7 +40,7 @@ struct caller {
     int rank;
     hoop_result_t result;
     bool back;         /* the call has returned */
-    _Atomic bool over; /* the thread is, by whichever way */
+    _Atomic bool over; /* the thread has ended, in either way */
 };
 
 static void caller_over(void *arg)
@@ -60,7 +60,7 @@ static void *caller_main(void *arg)
     return NULL;
 }
 
-/* On both ranks at the same time. */
+/* Calls the function on both ranks at the same time. */
 static void call(const char *name, hoop_result_t (*function)(int rank))
 {
     static struct caller callers[RANKS];
@@ -147,7 +147,7 @@ static hoop_result_t finalize(int rank)
     return result == HOOP_OK ? destroy(rank) : result;
 }
 
-/* Each takes itself for the root: who looks back last finds out where both were called. */
+/* Each rank names itself as root. The one that compares last finds out where both were called. */
 static hoop_result_t finalize_mismatch(int rank)
 {
     float x = 1;
@@ -205,7 +205,7 @@ static hoop_result_t all_reduce(int rank)
                              : result;
 }
 
-/* A group of both kinds: an exchange, and a sum. */
+/* A group with both kinds of operation: an exchange, and a sum. */
 static hoop_result_t put(int rank, hoop_stream_t stream)
 {
     hoop_comm_t comm = world.comms[rank];
@@ -305,9 +305,9 @@ static hoop_result_t linger(int rank)
 static void test_births(void **state)
 {
     (void)state;
-    call("hoop_setting_next", settings); /* what is the first opens the log */
+    call("hoop_setting_next", settings); /* the first call of all: it opens the log */
     call("hoop_get_unique_id", get_unique_id);
-    call("hoop_comm_init_all", init_all); /* and counts CPUs */
+    call("hoop_comm_init_all", init_all); /* also counts CPUs */
     call("hoop_comm_init_rank", init_rank);
     call("hoop_comm_init_url", init_url);
     call("hoop_comm_destroy", destroy);
