@@ -72,7 +72,7 @@ static void test_long_sentence(void **state)
         assert_int_equal(strlen(f.text), length < ROOM ? length : ROOM);
         assert_string_equal(f.text + strlen(f.text) - 3, length <= ROOM ? "aaa" : "...");
     }
-    for (size_t lead = 0; lead < 4; lead++) { /* where in a 4-byte character the cut falls */
+    for (size_t lead = 0; lead < 4; lead++) { /* the cut is at each byte of a 4-byte character */
         struct hoop_failure f = {0};
         for (size_t at = lead; at + 4 < sizeof(text); at += 4) {
             memcpy(text + at, penguin, sizeof(penguin));
@@ -163,7 +163,7 @@ static void test_sentence_is_the_threads(void **state)
 void *__libc_calloc(size_t count, size_t bytes);
 static bool memory_is_out;
 
-/* The C library's, in front of which this one stands. */
+/* Replaces the C library's function. */
 void *calloc(size_t count, size_t bytes)
 {
     return memory_is_out ? NULL : __libc_calloc(count, bytes);
@@ -225,7 +225,7 @@ static void keep_report(void *arg, const char *line)
     snprintf(reports->last, sizeof(reports->last), "%s", line);
 }
 
-/* Parses an environment of one entry (NULL: of none). The caller finishes *ret_settings. */
+/* Parses an environment of one entry, or of none (NULL). The caller finishes *ret_settings. */
 static struct reports parse_one(char *entry, struct hoop_settings *ret_settings)
 {
     struct reports reports = {0};
@@ -251,7 +251,7 @@ static void test_settings_defaults(void **state)
 
 struct number_case {
     const char *value;
-    uint64_t expected; /* of HOOP_ONESHOT_BYTES: 0 to 262144 */
+    uint64_t expected; /* of HOOP_ONESHOT_BYTES, which may be 0 to 262144 */
     bool good;
 };
 
@@ -313,7 +313,7 @@ static void test_settings_suffix_is_for_bytes(void **state)
     hoop_settings_finish(&s);
 }
 
-/* What hooprun sets is a setting like any other. */
+/* The variable that hooprun sets is a setting like any other. */
 static void test_settings_local_size(void **state)
 {
     (void)state;
@@ -480,7 +480,7 @@ static void test_hmac(void **state)
     for (size_t i = 0; i < sizeof(hmac_cases) / sizeof(hmac_cases[0]); i++) {
         const struct hmac_case *c = &hmac_cases[i];
         struct hoop_secret key;
-        struct hoop_secret expected; /* a MAC and a secret are of one size */
+        struct hoop_secret expected; /* a MAC and a secret have the same size */
         uint8_t mac[HOOP_MAC_BYTES];
         assert_int_equal(hoop_secret_parse(c->key, &key), HOOP_OK);
         assert_int_equal(hoop_secret_parse(c->mac, &expected), HOOP_OK);

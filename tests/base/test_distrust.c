@@ -1,6 +1,7 @@
 /*
- * A setuid program trusts its user with no file: a copy of this one, of root, that nobody runs.
- * Without root, or where setuid counts for nothing, it is skipped.
+ * A setuid program trusts no file that its user names. The test makes a setuid copy of this program
+ * that belongs to root and runs it as nobody. It is skipped without root, or where setuid has no
+ * effect.
  */
 #include "base/settings.h"
 
@@ -22,7 +23,7 @@ static int skip(const char *why)
     return SKIPPED;
 }
 
-/* The copy: what is in force. */
+/* In the copy: 0 if the right settings are in force, and the distrusted ones are not. */
 static int copy_main(void)
 {
     const struct hoop_settings *settings = hoop_settings();

@@ -1,4 +1,4 @@
-/* lib/base: lists, and other small things that everybody uses: deadlines, hexadecimal digits. */
+/* lib/base: lists, and other small things: deadlines, hexadecimal digits. */
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/list.h"
@@ -17,7 +17,7 @@ struct thing {
 
 static struct hoop_list_node list_static = HOOP_LIST_EMPTY(list_static);
 
-/* The numbers in the list, first digit first. */
+/* The numbers in the list as decimal digits. */
 static int sequence(const struct hoop_list_node *list)
 {
     int digits = 0;
@@ -51,7 +51,7 @@ static void test_list_remove(void **state)
     struct thing things[THINGS] = {{.number = 1}, {.number = 2}, {.number = 3}, {.number = 4}};
     struct hoop_list_node list;
     hoop_list_init(&list);
-    hoop_list_remove(&things[0].node); /* never was in one */
+    hoop_list_remove(&things[0].node); /* was never in a list */
     for (int i = 0; i < THINGS; i++) {
         hoop_list_push_back(&list, &things[i].node);
         assert_true(hoop_list_is_linked(&things[i].node));
@@ -100,7 +100,7 @@ static void test_left(void **state)
     assert_int_equal(hoop_left_ms(now), 0);
     const uint64_t left = hoop_left_ms(now + 60 * HOOP_NS_PER_S);
     assert_true(left <= 60000 && left > 30000);
-    /* rounded up: a timer of so many milliseconds is not early */
+    /* rounded up, so that a timer of so many milliseconds does not end early */
     uint64_t deadline = 0;
     uint64_t ms = 0;
     do {

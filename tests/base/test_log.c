@@ -39,7 +39,7 @@ static void *storm_thread(void *arg)
     return NULL;
 }
 
-/* The first use of log and settings, by several threads at once. */
+/* Several threads use log and settings for the first time at once. */
 static int child_storm(void)
 {
     pthread_t threads[STORM_THREADS];
@@ -79,7 +79,7 @@ static int child_settings(void)
     return 0;
 }
 
-/* The value stays what it was at the first call, whatever the environment says afterwards. */
+/* The value stays as at the first call, whatever the environment says later. */
 static int child_stays(void)
 {
     const struct hoop_settings *settings = hoop_settings();
@@ -105,7 +105,7 @@ static int child_main(const char *mode)
     return strcmp(mode, "settings") == 0 ? child_settings() : 2;
 }
 
-/* Reads fd to its end. False: that did not come before the deadline, or it is too long. */
+/* Reads fd to its end. False: the end did not come before the deadline, or the text is too long. */
 static bool read_all(int fd, char *ret_text, size_t bytes)
 {
     const uint64_t deadline = hoop_deadline_ns(CHILD_DEADLINE_MS);
@@ -136,7 +136,8 @@ static void child_setenv(const char *entry)
     setenv(name, entry + length + 1, 1);
 }
 
-/* The pid of a child that runs mode with extra beside the environment; its stderr is in ret_fd. */
+/* Starts a child that runs mode, with extra added to the environment. Returns its pid; *ret_fd
+ * reads its stderr. */
 static pid_t child_start(const char *mode, const char *const *extra, int *ret_fd)
 {
     int ends[2];
@@ -158,7 +159,7 @@ static pid_t child_start(const char *mode, const char *const *extra, int *ret_fd
     return pid;
 }
 
-/* What the child wrote to stderr; owned by the caller. */
+/* What the child wrote to stderr; the caller frees it. */
 static char *child_output(const char *mode, const char *const *extra)
 {
     const size_t bytes = 1 << 18;
@@ -256,7 +257,8 @@ static void test_log_subsystems(void **state)
     test_free(text);
 }
 
-/* The log is used first, and its settings have something to log: once each, no deadlock. */
+/* The log is used first, and reading its settings logs something: no line comes twice, and there is
+ * no deadlock. */
 static void test_log_and_settings_meet(void **state)
 {
     (void)state;
@@ -315,7 +317,8 @@ static void test_log_file(void **state)
     assert_int_equal(about.st_mode & 07777, 0600);
     assert_int_equal(unlink(path), 0);
 
-    /* what somebody else may have put there: a link to a file of this user, a pipe nobody reads */
+    /* what another user may have put there: a link to a file of this user, a pipe that
+     * nobody reads */
     static const char *const errors[] = {"log: ELOOP", "log: ENXIO"};
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof(path), "%s/log", folder);
@@ -340,7 +343,7 @@ struct heard {
     atomic_int lines;
     atomic_bool closed;  /* its callback was replaced */
     atomic_int too_late; /* lines that came after that */
-    char last[2048];     /* for one thread */
+    char last[2048];     /* used with one thread only */
 };
 
 static void hear(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
@@ -414,12 +417,12 @@ static void test_log_callback_swap(void **state)
 }
 
 struct slow {
-    atomic_bool inside;   /* the callback runs */
+    atomic_bool inside;   /* the callback is running */
     atomic_bool replaced; /* hoop_log_set_callback() has returned */
-    atomic_bool late;     /* it did while the callback ran */
+    atomic_bool late;     /* the replacement returned while the callback still ran */
 };
 
-/* Gives a replacement that does not wait for it some time to show. */
+/* Takes some time, so that a replacement that does not wait for the callback is noticed. */
 static void hear_slowly(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
 {
     struct slow *slow = arg;
