@@ -67,7 +67,7 @@ static enum hoop_algo algo_at(uint64_t i)
     return all[i % N_ALGOS];
 }
 
-/* The transports that tests choose from: fake, inproc, shm. */
+/* The transports that the tests use in turn: fake, inproc, shm. */
 #define N_TRANSPORTS 3
 static const struct hoop_transport *transport_at(uint64_t i)
 {
@@ -89,7 +89,7 @@ static void fake_script_random(uint64_t *random, uint32_t least_slots)
 
 /* ---- Results ---- */
 
-/* As many worlds, each with a few operations one after the other. */
+/* Runs so many worlds, each with a few operations one after the other. */
 static void run_sample(const struct hoop_transport *transport, unsigned worlds, bool threads)
 {
     uint64_t random = seed;
@@ -132,8 +132,8 @@ static void test_results_shm(void **state)
     run_sample(&hoop_transport_shm, 200, false);
 }
 
-/* Of a torus what is gathered goes to its place inside a machine and between them: 3 parts a rank.
- */
+/* In a torus the gathered parts are put in their places in two levels, inside machines and between
+ * them: 3 parts per rank. */
 static void test_torus_places(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_torus_places(void **state)
     assert_int_equal(fake_placed() - before, 12);
 }
 
-/* Every type and operation once by every algorithm, all in one world over the same links. */
+/* Every type and operation once with every algorithm, all in one world over the same links. */
 static void test_types_and_ops(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void test_types_and_ops(void **state)
     }
 }
 
-/* The harness watches that nobody ends an operation before everybody has begun it. */
+/* The world itself checks that no rank ends an operation before all have begun it. */
 static void test_late_ranks(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_threads(void **state)
 
 /* ---- Faults ---- */
 
-/* Small enough to try a fault at every call: 3 ranks, 2 columns. */
+/* Small enough to try a fault at every call: 3 ranks, 2 lanes. */
 static struct engine_case small_case(enum hoop_algo algo)
 {
     return (struct engine_case){.algo = algo,
@@ -221,7 +221,7 @@ static struct engine_case small_case(enum hoop_algo algo)
                                 .seed = 3};
 }
 
-/* Receives of all ranks; as many sends. */
+/* How many receives all ranks post; there are as many sends. */
 static uint64_t small_parts(enum hoop_algo algo)
 {
     return algo == HOOP_ALGO_BRUCK ? UINT64_C(3) * 2 : UINT64_C(3) * 2 * 4;
@@ -260,7 +260,7 @@ static void test_again_and_late(void **state)
     faulty_configure(NULL);
 }
 
-/* Fails a call of all ranks' links; true: there was such a call. */
+/* Makes call number `at` of all ranks' links fail. Returns whether there was such a call. */
 static bool run_failing(enum hoop_algo algo, unsigned transport, enum faulty_call call, uint64_t at,
                         uint32_t late)
 {
@@ -275,7 +275,7 @@ static bool run_failing(enum hoop_algo algo, unsigned transport, enum faulty_cal
     const struct engine_case cases[] = {small_case(algo), small_case(algo)};
     struct world_outcome outcome;
     world_run(&setup, cases, 2, &outcome);
-    /* Where it struck a part that nobody waited for any more, nothing was to be seen. */
+    /* A fault in a part that no rank waited for any more has no effect. */
     const bool struck = faulty_calls(call) >= at;
     const bool seen = !ended_well(&setup, &outcome);
     const struct hoop_failure *first = &outcome.failure[outcome.first];
@@ -291,7 +291,7 @@ static bool run_failing(enum hoop_algo algo, unsigned transport, enum faulty_cal
     return struck;
 }
 
-/* A failure at every call of a kind; the number of calls. */
+/* Makes each call of a kind fail in turn. Returns how many there were. */
 static uint64_t run_all_failing(enum hoop_algo algo, unsigned transport, enum faulty_call call,
                                 uint32_t late)
 {
@@ -366,7 +366,7 @@ static void expect_mismatch(const struct world_setup *setup, const struct engine
     for (uint32_t r = 0; r < setup->n; r++) {
         right = right && outcome.failure[r].code != HOOP_OK;
     }
-    /* One of the two ranks that differ says so of the other. */
+    /* One of the two differing ranks reports the other one. */
     const uint32_t here = setup->stranger >> outcome.first & 1;
     right = right && first->rank >= 0 && (setup->stranger >> first->rank & 1) != here;
     if (!right) {
@@ -375,7 +375,7 @@ static void expect_mismatch(const struct world_setup *setup, const struct engine
     }
 }
 
-/* A rank in another operation than its neighbours. */
+/* One rank runs another operation than its neighbours. */
 static void test_mismatch(void **state)
 {
     (void)state;
@@ -387,8 +387,8 @@ static void test_mismatch(void **state)
     }
 }
 
-/* As a comm would run it: the ring has as many elements as ranks, and of nothing it is a barrier,
- * so that every rank needs every other. */
+/* A case as a comm would run it, in which every rank needs every other: a ring has at least as many
+ * elements as ranks, and with none the operation is a barrier. */
 static struct engine_case announced_case(uint64_t *random, uint32_t n)
 {
     struct engine_case ret = engine_case_random(random, n);
@@ -397,7 +397,7 @@ static struct engine_case announced_case(uint64_t *random, uint32_t n)
     return ret;
 }
 
-/* Whatever the two operations are, whoever runs which: neighbours that differ find out. */
+/* Whatever the two operations are and whichever ranks run them, neighbours that differ find out. */
 static void test_strangers(void **state)
 {
     (void)state;

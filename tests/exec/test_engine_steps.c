@@ -1,6 +1,7 @@
 /*
- * The engine with steps that no algorithm has, and with links that make it wait: peers that change,
- * parts alone, lanes that stand still, neighbours that leave, and what it says meanwhile.
+ * The engine with steps that no algorithm has, and with links that make it wait: changing peers,
+ * sends or receives alone, lanes that stand still, neighbours that leave; and what the engine
+ * reports meanwhile.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Ranks that all have links with each other, and steps from a table. */
+/* Ranks that all have links with each other, and take their steps from a table. */
 #define MESH_RANKS 3
 #define MESH_LANES 2
 #define MESH_CHUNK 4
@@ -25,15 +26,15 @@ struct mesh_rank {
     struct hoop_plan plan;
     struct hoop_engine engine;
     struct hoop_failure failure;
-    uint8_t scratch[MESH_LANES][MESH_RANKS * MESH_CHUNK]; /* as the engine cuts it with all ranks */
+    uint8_t scratch[MESH_LANES][MESH_RANKS * MESH_CHUNK]; /* divided as the engine does it */
     const void *src[MESH_RANKS];
     struct hoop_link *links[MESH_RANKS][MESH_LANES][2];
 };
 
 struct mesh {
     uint32_t n;
-    unsigned no_links;  /* bits: 1 << sending: such a link is still being made, at rank 0 */
-    uint32_t strangers; /* a bit per rank: another signature */
+    unsigned no_links;  /* bits, 1 << sending: rank 0's links of this kind are still being made */
+    uint32_t strangers; /* a bit per rank: it has another signature */
     struct mesh_rank ranks[MESH_RANKS];
 };
 
@@ -42,7 +43,7 @@ static struct {
     uint64_t count;
 } table[MESH_RANKS];
 
-/* Lane 0 of the table. */
+/* The table's steps, in lane 0. */
 static bool table_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                        struct hoop_step *ret)
 {
@@ -125,7 +126,7 @@ static void mesh_start(struct mesh *mesh, uint32_t r, hoop_step_fn *steps, uint6
     hoop_engine_start(&rank->engine, &op, &rank->failure);
 }
 
-/* Polls all in turn until nothing moves; the number of ranks that are done. */
+/* Polls all ranks in turn until nothing moves. Returns how many are done. */
 static uint32_t mesh_poll(struct mesh *mesh)
 {
     uint32_t done = 0;
@@ -173,8 +174,8 @@ static void step_recv(struct hoop_step *step, uint32_t me, uint32_t peer, enum h
 }
 
 /*
- * Peers that change, parts of no bytes, a step of nothing, a local copy, steps of one side only.
- * Rank r's input is 10 * (r + 1) + offset.
+ * Peers that change, parts without bytes, an empty step, a local copy, steps with only a send or a
+ * receive. Rank r's input is 10 * (r + 1) + offset.
  */
 static void test_other_steps(void **state)
 {
@@ -248,12 +249,12 @@ static void test_no_buffers(void **state)
     mesh_destroy(mesh);
 }
 
-/* Each lane has SCRATCH of its own, where the others' vectors lie by their distance, and no more.
- */
+/* Each lane has a SCRATCH of its own, where the others' vectors lie in the order of their distance,
+ * and no more than that. */
 static void run_scratch(bool kept)
 {
     enum { SHARD = 12, COUNT = MESH_RANKS * SHARD };
-    const uint32_t columns[MESH_LANES] = {2, 1}; /* the last of each lane */
+    const uint32_t columns[MESH_LANES] = {2, 1}; /* the last element of each lane */
     uint8_t in[MESH_RANKS][COUNT], out[MESH_RANKS][COUNT];
     const struct fake_script script = {.seed = 5, .late_percent = 30};
     struct mesh *mesh = mesh_create(MESH_RANKS, &script);
@@ -287,14 +288,14 @@ static void test_scratch(void **state)
     run_scratch(false);
 }
 
-/* What is only folded is folded where the links have it. */
+/* Data that are only folded are folded in the link's own memory. */
 static void test_kept(void **state)
 {
     (void)state;
     run_scratch(true);
 }
 
-/* A receive of another operation under the same number. */
+/* A receive of another operation with the same number. */
 static void test_signature(void **state)
 {
     (void)state;
@@ -315,7 +316,7 @@ static void test_signature(void **state)
     }
 }
 
-/* What is for the board only is refused, not left out. */
+/* Steps that only the board can execute are refused, not skipped. */
 static void test_steps_of_the_board(void **state)
 {
     (void)state;
@@ -332,7 +333,7 @@ static void test_steps_of_the_board(void **state)
     mesh_destroy(mesh);
 }
 
-/* Element numbers that 32 bits cannot hold, in memory that is mapped but hardly used. */
+/* Element indices that do not fit 32 bits, in memory that is mapped but hardly touched. */
 static void test_far_offsets(void **state)
 {
     (void)state;
@@ -367,7 +368,7 @@ static void test_far_offsets(void **state)
     }
 }
 
-/* A part goes off although the other one's link is not there yet. */
+/* A part is sent although the link of the other part does not exist yet. */
 static void test_parts_are_independent(void **state)
 {
     (void)state;
@@ -396,7 +397,7 @@ static void test_parts_are_independent(void **state)
     }
 }
 
-/* A neighbour that got all it needs leaves; the other one's data still come. */
+/* A neighbour that has all it needs leaves; the data of the other neighbour still come. */
 static void test_leaving_neighbour(void **state)
 {
     (void)state;
@@ -415,7 +416,7 @@ static void test_leaving_neighbour(void **state)
     step_send(&steps[2], 2, 0, 0, 4);
     mesh_start(mesh, 0, table_step, 4, in, out[0]);
     mesh_start(mesh, 1, table_step, 4, in, out[1]);
-    assert_int_equal(mesh_poll(mesh), 2); /* rank 2 has not begun: nothing to do there */
+    assert_int_equal(mesh_poll(mesh), 2); /* rank 2 has no operation yet */
     assert_int_equal(mesh->ranks[0].engine.running, 1);
     hoop_failure_set(&mesh->ranks[0].links[1][0][true]->failure, HOOP_REMOTE_ERROR, 1, "gone");
     mesh_start(mesh, 2, table_step, 4, in, out[2]);
@@ -449,7 +450,7 @@ static void test_describe(void **state)
                               "rank 1 (lane 1, step 0, recv, no link yet), "
                               "rank 1 (lane 1, step 0, send, no link yet)");
 
-    /* Lane 0 can send nothing; lane 1 does not care. */
+    /* Lane 0 has no link to send on; lane 1 goes on without it. */
     mesh->no_links = 0;
     assert_int_equal(mesh_poll(mesh), 0);
     assert_int_equal(engine->running, 1);
@@ -460,13 +461,13 @@ static void test_describe(void **state)
         memset(cut, '#', sizeof(cut));
         hoop_engine_describe(engine, cut, bytes);
         assert_int_equal(cut[bytes], '#');
-        /* whole parts, as many as fit */
+        /* parts of the text are whole, as many as fit */
         static const char one[] = "rank 1 (lane 0, step 0, recv)";
         const char *fits = bytes > strlen(text) ? text : bytes > strlen(one) ? one : "";
         assert_true(bytes == 0 || strcmp(cut, fits) == 0);
     }
 
-    /* The comm's news end it. */
+    /* A failure that the comm reports ends them. */
     for (uint32_t me = 0; me < 2; me++) {
         hoop_failure_set(&mesh->ranks[me].failure, HOOP_ABORTED, -1, "enough");
     }
@@ -477,8 +478,8 @@ static void test_describe(void **state)
     mesh_destroy(mesh);
 }
 
-/* What waits for a rank, lane by lane, as a number of two digits each: rank + 1, then 5 if there is
- * a link. */
+/* Which ranks the lanes wait for, as a number with two digits for each lane: rank + 1, then 5 if
+ * there is a link. */
 static unsigned awaited(const struct hoop_engine *engine)
 {
     const struct hoop_transport *transport = NULL;
@@ -511,7 +512,7 @@ static void test_awaited(void **state)
     (void)hoop_engine_poll(&mesh->ranks[0].engine);
     assert_int_equal(awaited(engine), 35253525);
 
-    /* From rank 2 comes what it owes to the round; rank 1 says nothing. */
+    /* Rank 2 sends what it owes to the round; rank 1 sends nothing. */
     mesh_start(mesh, 2, hoop_pairwise_step, sizeof(in[2]), in[2], out[2]);
     for (unsigned i = 0; i < 20; i++) {
         (void)hoop_engine_poll(&mesh->ranks[2].engine);
@@ -525,7 +526,7 @@ static void test_awaited(void **state)
     mesh_destroy(mesh);
 }
 
-/* A lane that gets nowhere holds no other up. */
+/* A lane that makes no progress delays no other. */
 static void test_lanes_are_independent(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
 /*
- * lib/exec/gate.c, and the board's record of the failure, over a board of plain memory. The ranks
- * are views of one board in this thread; what a rank is stuck in is decided by when the test lets
- * it leave.
+ * lib/exec/gate.c, and the board's failure record, over a board of plain memory. The ranks are
+ * views of one board in this thread. A rank is stuck in a buffer until the test lets it leave.
  */
 #include "exec/board_steps.h"
 #include "exec/gate.h"
@@ -26,7 +25,7 @@
 #define STEP 5u
 #define NOBODY (-1)
 
-/* Fresh pages cannot be had as long as this is set: see mremap() below. */
+/* While this is set no fresh pages can be had: see mremap() below. */
 static bool no_pages;
 
 struct world {
@@ -69,7 +68,7 @@ static int end(void **state)
 
 #define SLICE ((uint64_t)10000)
 
-/* Rank r writes elements r * SLICE and on, in every step. */
+/* In every step rank r writes the elements from r * SLICE on. */
 static bool write_slice(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                         struct hoop_step *ret)
 {
@@ -96,7 +95,7 @@ static bool is_whole(const uint32_t *out, uint64_t first, uint64_t count)
     return hoop_region_find(out + first, count * 4, &ref);
 }
 
-/* Fills the scratch, and then from its second element on. */
+/* Fills the scratch memory, and then fills it from its second element on. */
 static bool fill_scratch(const struct hoop_plan *its, uint32_t lane, uint64_t k,
                          struct hoop_step *ret)
 {
@@ -109,7 +108,7 @@ static bool fill_scratch(const struct hoop_plan *its, uint32_t lane, uint64_t k,
     return k < 2;
 }
 
-/* The linker hands the library's calls to this one (meson.build). */
+/* The linker redirects the library's calls to this function (meson.build). */
 void *__real_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to);
 void *__wrap_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to);
 void *__wrap_mremap(void *from, size_t old_bytes, size_t bytes, int flags, void *to)
@@ -136,7 +135,7 @@ static void test_open(void **state)
         }
     }
     assert_true(hoop_gates_enter(&world->board[1], 2, STEP));
-    assert_false(hoop_gates_close(&world->board[0], NOBODY)); /* it is not in mine */
+    assert_false(hoop_gates_close(&world->board[0], NOBODY)); /* rank 1 is not in rank 0's */
     assert_true(hoop_gates_leave(&world->board[1], 2, STEP));
 }
 
@@ -167,12 +166,12 @@ static void test_closed(void **state)
     assert_false(hoop_gates_enter(&world->board[0], HOOP_EVERY, STEP));
     assert_false(hoop_gates_enter(&world->board[0], 1, STEP));
     assert_false(hoop_gates_enter(&world->board[2], HOOP_EVERY, STEP));
-    /* who was refused holds nothing */
+    /* a rank that was refused holds no gate */
     assert_false(hoop_gates_close(&world->board[0], NOBODY));
     assert_false(hoop_gates_close(&world->board[2], NOBODY));
 }
 
-/* One that is stuck and then leaves learns that the buffer is not its any more. */
+/* A rank that is stuck and then leaves learns that the buffer is no longer shared. */
 static void test_leaves_late(void **state)
 {
     struct world *world = *state;
@@ -190,7 +189,7 @@ static void test_leaves_late(void **state)
     assert_int_equal(hoop_region_free(out), HOOP_OK);
 }
 
-/* A slice of another process's rank is fenced off, and nothing besides. */
+/* The slice of a rank of another process is fenced, and nothing else. */
 static void test_fenced(void **state)
 {
     struct world *world = *state;
@@ -205,7 +204,8 @@ static void test_fenced(void **state)
     assert_int_equal(hoop_region_free(out), HOOP_OK);
 }
 
-/* Who reads in another process reads its own mapping: nothing to fence, nobody to wait for. */
+/* A rank that reads from another process writes only its own memory: there is nothing to fence, and
+ * nobody to wait for. */
 static void test_reader(void **state)
 {
     struct world *world = *state;
@@ -217,7 +217,7 @@ static void test_reader(void **state)
     assert_int_equal(hoop_region_free(out), HOOP_OK);
 }
 
-/* Pages can be had again while it waits. */
+/* Makes pages available again while the main thread waits. */
 static void *give_pages(void *arg)
 {
     (void)arg;
@@ -241,7 +241,8 @@ static void test_pages_come(void **state)
     assert_int_equal(hoop_region_free(out), HOOP_OK);
 }
 
-/* A thread of this very process writes through the same address: fresh pages would not help. */
+/* The writer is a thread of the same process and uses the same address: fresh pages would
+ * not help. */
 static void *leave(void *arg)
 {
     struct world *world = arg;
@@ -268,7 +269,7 @@ static void test_own_process(void **state)
     assert_int_equal(hoop_region_free(out), HOOP_OK);
 }
 
-/* The dead write nothing, whatever their gate says. */
+/* Dead ranks write nothing, whatever their gates say. */
 static void test_dead(void **state)
 {
     struct world *world = *state;
@@ -296,7 +297,7 @@ static void *visit(void *arg)
     struct world *world = arg;
     uint64_t *buffer = (uint64_t *)(void *)world->board[0].scratch;
     while (hoop_gates_enter(&world->board[1], 0, STEP)) {
-        buffer[0]++; /* not atomic: the gate orders it */
+        buffer[0]++; /* not atomic: ordered by the gate */
         if (!hoop_gates_leave(&world->board[1], 0, STEP)) {
             break;
         }
@@ -333,7 +334,7 @@ static void *write_late(void *arg)
     return NULL;
 }
 
-/* Who writes the record down has lost its CPU in the middle, which is no death. */
+/* The thread that writes the record has lost its CPU in the middle; it is not dead. */
 static void test_failure_written_late(void **state)
 {
     struct world *world = *state;
@@ -342,7 +343,7 @@ static void test_failure_written_late(void **state)
     pthread_t thread;
     assert_true(hoop_board_fail(&world->board[1], &cause));
     atomic_store_explicit(&head->failed, HOOP_FAILED_CLAIMED, memory_order_release);
-    assert_int_equal(hoop_board_failure(&world->board[0], &seen), HOOP_OK); /* which waits not */
+    assert_int_equal(hoop_board_failure(&world->board[0], &seen), HOOP_OK); /* does not wait */
     assert_int_equal(pthread_create(&thread, NULL, write_late, head), 0);
     assert_int_equal(hoop_board_failed(&world->board[0], &seen), HOOP_ABORTED);
     assert_string_equal(seen.text, cause.text);

@@ -1,6 +1,6 @@
 /*
- * lib/exec/owed.c over a link through shared memory: what is owed is taken in order, and never more
- * of it than the link holds; what is wrong with it is kept for who asks.
+ * lib/exec/owed.c over a link through shared memory. Owed receives are taken in order, and there
+ * are never more than the link holds; an error in one is kept for the caller.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static void say(struct scene *scene, uint32_t op, uint64_t count)
     }
 }
 
-/* Each is taken by the operation that it is of, whichever was first. */
+/* Each message is taken by the operation that it belongs to, whichever was first. */
 static void test_order(void **state)
 {
     struct scene *scene = *state;
@@ -77,7 +77,7 @@ static void test_order(void **state)
     assert_int_equal(hoop_owed_check(&scene->owed, &failure), HOOP_OK);
 }
 
-/* As many as the link holds, and then not before half of them have come. */
+/* As many as the link holds; then the next must wait until half of them have come. */
 static void test_room(void **state)
 {
     struct scene *scene = *state;
@@ -101,7 +101,7 @@ static void test_room(void **state)
     assert_int_equal(hoop_owed_check(&scene->owed, &failure), HOOP_OK);
 }
 
-/* The sender is done with all that may be owed, though nobody looks. */
+/* The sender can complete all that may be owed, though the receiver does not look. */
 static void test_held(void **state)
 {
     struct scene *scene = *state;
