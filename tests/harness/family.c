@@ -29,7 +29,7 @@ void family_init(struct family *family, int n)
 
 /* ---- In a rank ---------------------------------------------------------------------------- */
 
-/* What it inherited and has no use for. */
+/* In the child: closes what it inherited and does not need. */
 static void family_leave(struct family *family, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -67,7 +67,7 @@ int family_order(const struct family_self *self)
 
 /* ---- In the parent ------------------------------------------------------------------------ */
 
-/* Both pipes or none. */
+/* Makes both pipes or neither. */
 static bool family_pipes(int up[2], int down[2])
 {
     if (pipe(up) != 0) {

@@ -1,7 +1,7 @@
 /*
- * Ranks as forked processes, as their parent sees them: a pid and a pipe in either direction. No
- * rank outlives its family: ranks die with their parent, and family_finish() kills the rest. What
- * travels through the pipes is the test's own. The parent never calls hoop.
+ * Ranks as forked processes, and what their parent knows of each: a pid, and a pipe in either
+ * direction. No rank outlives its family: ranks die with their parent, and family_finish() kills
+ * the rest. The test decides what travels through the pipes. The parent never calls hoop.
  */
 #ifndef HOOP_TESTS_FAMILY_H
 #define HOOP_TESTS_FAMILY_H
@@ -15,7 +15,7 @@
 
 struct family {
     int n;
-    unsigned patience_ms; /* rank_report.h */
+    unsigned patience_ms; /* see rank_report.h */
     struct family_rank {
         pid_t pid;    /* 0: not forked, or reaped */
         int from, to; /* the parent's ends; -1: closed */
@@ -34,30 +34,31 @@ enum family_heard { FAMILY_HEARD, FAMILY_SILENT, FAMILY_ENDED };
 void family_init(struct family *family, int n);
 
 /*
- * Forks a rank, which runs this and exits with 0. Its stdin and stdout are /dev/null, and it has
- * no pipe of another rank. False, with errno: the machine has not enough of something.
+ * Forks a rank, which calls `run` and exits with 0. Its stdin and stdout are /dev/null, and it has
+ * no other rank's pipe. False, with errno: the machine lacks some resource.
  */
 bool family_fork(struct family *family, int rank, family_run *run, const void *arg);
 bool family_fork_all(struct family *family, family_run *run, const void *arg);
 
-/* The next bytes that a rank wrote, at once, or why there are none. */
+/* Reads the next bytes that a rank wrote, which arrive in one piece, or tells why there are
+ * none. */
 enum family_heard family_hear(const struct family *family, int rank, void *ret, size_t bytes,
                               uint64_t deadline_ns);
 bool family_tell(const struct family *family, int rank, const void *data, size_t bytes);
-/* Closes the pipe to a rank, which reads its end. */
+/* Closes the pipe to a rank, which then reads the end of file. */
 void family_hang_up(struct family *family, int rank);
 
 /* Kills a rank and reaps it. */
 void family_kill(struct family *family, int rank);
-/* Waits for a rank's end: false if it is still there at the deadline, or did not exit with 0. */
+/* Waits until a rank has ended. False: it had not at the deadline, or did not exit with 0. */
 bool family_reap(struct family *family, int rank, uint64_t deadline_ns);
-/* Kills and reaps who is left, and closes all. */
+/* Kills and reaps all remaining ranks, and closes their pipes. */
 void family_finish(struct family *family);
 
-/* In a rank. */
-void family_set_number(const char *variable, long number); /* of the environment */
+/* For use in a rank. */
+void family_set_number(const char *variable, long number); /* sets an environment variable */
 bool family_say(const struct family_self *self, const void *data, size_t bytes);
-/* The next byte from the parent; -1: there is none any more. */
+/* The next byte from the parent; -1: it has hung up. */
 int family_order(const struct family_self *self);
 
 #endif

@@ -14,7 +14,7 @@ int fds_count(pid_t pid)
     if (folder == NULL) {
         return -1;
     }
-    /* ".", ".." and, where it is this process, the folder itself */
+    /* not counted: ".", "..", and for this process the open folder itself */
     int count = pid > 0 && pid != getpid() ? -2 : -3;
     while (readdir(folder) != NULL) {
         count++;

@@ -1,6 +1,6 @@
 /*
- * Where forked ranks (family.h) meet that join by unique ids: memory that they share, into which
- * rank 0 writes the ids. A rank says by its exit code whether all was well.
+ * A meeting point for forked ranks (family.h) that join by unique ids: shared memory into which
+ * rank 0 writes the ids. A rank's exit code says whether all was well.
  */
 #ifndef HOOP_TESTS_MEETING_H
 #define HOOP_TESTS_MEETING_H
@@ -24,7 +24,7 @@ struct meeting {
     hoop_unique_id_t ids[2];
 };
 
-/* In a rank, with what it was given: waits until the ids are there. */
+/* In a rank, with the argument of its `run`: waits until the ids are there. */
 static inline const struct meeting *meeting_open(const struct family_self *self, const void *arg)
 {
     struct meeting *meeting = (struct meeting *)(uintptr_t)arg;
@@ -42,7 +42,7 @@ static inline const struct meeting *meeting_open(const struct family_self *self,
     return meeting;
 }
 
-/* In the parent: starts ranks that meet; the meeting is to be ended with them. */
+/* In the parent: starts n ranks that meet; meeting_end() ends both. */
 static inline struct meeting *meeting_start(struct family *family, int n, family_run *run)
 {
     struct meeting *meeting =

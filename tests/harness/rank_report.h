@@ -1,6 +1,6 @@
 /*
- * What a rank of a family (family.h) tells its parent: a result, when, and hoop's sentence about
- * it; and how the parent hears it.
+ * What a rank of a family (family.h) reports to its parent: a result, its time, and hoop's error
+ * text; and how the parent receives it.
  */
 #ifndef HOOP_TESTS_RANK_REPORT_H
 #define HOOP_TESTS_RANK_REPORT_H
@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 struct rank_report {
-    int result;       /* hoop_result_t, or a line number below zero: an expectation failed there */
-    uint64_t value;   /* the test's own */
-    uint64_t time_ns; /* CLOCK_MONOTONIC when it was known */
+    int result;       /* hoop_result_t; below 0: minus the line of an expectation that failed */
+    uint64_t value;   /* the test's */
+    uint64_t time_ns; /* CLOCK_MONOTONIC when the result was known */
     char text[480];   /* hoop_get_last_error() */
 };
 
@@ -36,7 +36,7 @@ static inline void rank_tell(const struct family_self *self, int result, uint64_
     }
 }
 
-/* Ends the rank when something unexpected is seen. */
+/* Ends the rank if the condition is false. */
 #define EXPECT(self, condition)                                                                    \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -45,8 +45,8 @@ static inline void rank_tell(const struct family_self *self, int result, uint64_
         }                                                                                          \
     } while (0)
 
-/* In the parent: starts n ranks, which may take so long for whatever they do. Fails the test if the
- * machine has not enough for them. */
+/* In the parent: starts n ranks; each of their reports may take patience_ms. Fails the test if the
+ * machine lacks resources for them. */
 static inline void rank_start_all(struct family *family, int n, family_run *run, const void *arg,
                                   unsigned patience_ms)
 {
@@ -82,7 +82,7 @@ static inline void rank_hear_all_well(struct family *family)
     }
 }
 
-/* All end well, but those that were killed. */
+/* All must end well, except those that were killed. */
 static inline void rank_end_all(struct family *family)
 {
     for (int r = 0; r < family->n; r++) {

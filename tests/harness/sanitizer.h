@@ -1,4 +1,4 @@
-/* Whether this build is watched by a sanitizer, which keeps what was freed. */
+/* Is this build watched by a sanitizer, which keeps memory that was freed? */
 #ifndef TEST_SANITIZER_H
 #define TEST_SANITIZER_H
 

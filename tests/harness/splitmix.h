@@ -1,5 +1,5 @@
-/* splitmix64: numbers that look random and follow from the state alone, so that a seed repeats a
- * test. Any two states give unrelated ones, also two that follow each other. */
+/* splitmix64: numbers that look random and follow from the state alone, so a seed repeats a test.
+ * Any two states, even consecutive ones, give unrelated numbers. */
 #ifndef HOOP_TESTS_SPLITMIX_H
 #define HOOP_TESTS_SPLITMIX_H
 

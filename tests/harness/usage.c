@@ -1,4 +1,4 @@
-/* See usage.h. The allocator is the C library's; these functions stand in front of it. */
+/* See usage.h. These functions are called in place of the C library's allocator, and call that. */
 #include "harness/usage.h"
 #include "harness/fds.h"
 #include "harness/sanitizer.h"
@@ -98,7 +98,7 @@ static long usage_mappings(void)
 static long usage_threads(void)
 {
     DIR *folder = opendir("/proc/self/task");
-    long threads = -2; /* "." and ".." */
+    long threads = -2; /* not counted: "." and ".." */
     while (folder != NULL && readdir(folder) != NULL) {
         threads++;
     }
