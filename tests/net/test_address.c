@@ -1,6 +1,6 @@
 /*
- * Addresses, their text, and which of this machine's to use. What the environment says is read once
- * in a process: the tests of HOOP_SOCKET_IFNAME and HOOP_SOCKET_FAMILY run in children.
+ * Addresses, their text, and which of this machine's addresses to use. A process reads the
+ * environment once, so the tests of HOOP_SOCKET_IFNAME and HOOP_SOCKET_FAMILY run in children.
  */
 #include "net/address.h"
 #include "net/interface.h"
@@ -34,7 +34,7 @@ static struct hoop_address parsed(const char *text)
 static void test_round_trip(void **state)
 {
     static const struct {
-        const char *text, *again; /* again NULL: the same */
+        const char *text, *again; /* again: the text of the result; NULL: the same */
     } cases[] = {
         {"10.0.0.1", NULL},
         {"10.0.0.1:29500", NULL},
@@ -69,7 +69,7 @@ static void test_round_trip(void **state)
     const struct hoop_address none = {.family = 0};
     char text[4];
     hoop_address_format(&none, text, sizeof(text));
-    assert_string_equal(text, "now"); /* cut, and ended */
+    assert_string_equal(text, "now"); /* cut off, but terminated */
 }
 
 static void test_refused(void **state)
@@ -117,7 +117,7 @@ static void test_refused(void **state)
         if (hoop_address_parse(texts[i], &address) != HOOP_INVALID_ARGUMENT) {
             fail_msg("\"%s\" was taken for an address", texts[i]);
         }
-        assert_int_equal(address.family, 77); /* outputs only on success */
+        assert_int_equal(address.family, 77); /* outputs are written only on success */
         assert_non_null(strstr(hoop_thread_error(), "is not a numeric address"));
     }
     struct hoop_address address;
@@ -246,7 +246,7 @@ static void test_kinds(void **state)
         assert_true(hoop_address_is_loopback(&a) == cases[i].loopback);
         assert_true(hoop_address_is_any(&a) == cases[i].any);
     }
-    /* as a peer may send them: in IPv6's form */
+    /* as a peer may send them: IPv4 in IPv6's form */
     a = (struct hoop_address){.family = 6};
     assert_int_equal(inet_pton(AF_INET6, "::ffff:127.0.0.1", a.ip), 1);
     assert_true(hoop_address_is_loopback(&a));
@@ -255,7 +255,7 @@ static void test_kinds(void **state)
     assert_false(hoop_address_is_loopback(&none) || hoop_address_is_any(&none));
 }
 
-/* Whatever the bytes: no harm, and what was understood has one form. */
+/* Whatever the bytes are: no harm, and what is understood has one canonical text. */
 static void test_random(void **state)
 {
     static const char alphabet[] = "0123456789abcdef:.[]%-/ x";
@@ -317,7 +317,7 @@ static void test_rules(void **state)
     }
 }
 
-/* Runs check in a process with this environment; its result. */
+/* Runs check in a process with this environment. Returns its result. */
 static int in_child(const char *ifname, const char *family, int (*check)(void))
 {
     int status = 0;
@@ -350,7 +350,7 @@ static int check_loopback(void)
     REQUIRE(hoop_address_parse("127.0.0.1:5", &to) == HOOP_OK);
     REQUIRE(hoop_interface_towards(&to, &address) == HOOP_OK);
     REQUIRE(hoop_address_is_loopback(&address) && address.port == 0);
-    /* by another way than the one that is allowed */
+    /* towards an address that is reached by another interface than the allowed one */
     REQUIRE(hoop_address_parse("198.51.100.7:5", &to) == HOOP_OK);
     REQUIRE(hoop_interface_towards(&to, &address) == HOOP_OK);
     REQUIRE(hoop_address_is_loopback(&address) && address.family == 4);
@@ -391,14 +391,14 @@ static int check_anything(void)
     REQUIRE(hoop_interface_choose(&address) == HOOP_OK && hoop_address_is_valid(&address));
     REQUIRE(hoop_interface_is_mine(&address) && address.port == 0);
     REQUIRE(hoop_interface_towards(&address, &other) == HOOP_OK);
-    REQUIRE(hoop_address_same_ip(&address, &other)); /* to itself, from itself */
+    REQUIRE(hoop_address_same_ip(&address, &other)); /* from itself to itself */
     REQUIRE(hoop_resolve("127.9.9.9", all, &count) == HOOP_OK && count == 1);
     REQUIRE(all[0].port == 0 && hoop_interface_is_mine(&all[0]));
     REQUIRE(hoop_address_parse("198.51.100.7", &other) == HOOP_OK);
     REQUIRE(!hoop_interface_is_mine(&other));
     REQUIRE(hoop_address_parse("0.0.0.0", &other) == HOOP_OK);
     REQUIRE(!hoop_interface_is_mine(&other));
-    /* a label that is too long: no server is asked */
+    /* a label that is too long, so no server is asked */
     char host[TEXT_BYTES];
     (void)snprintf(host, sizeof(host), "%070d.invalid", 0);
     REQUIRE(hoop_resolve(host, all, &count) == HOOP_INVALID_USAGE);
@@ -415,7 +415,7 @@ static void test_interfaces(void **state)
     assert_int_equal(in_child(NULL, NULL, check_anything), 0);
 }
 
-/* Who has a port: this process, which the kernel's tables show. */
+/* The kernel's tables show which process has a port: this one. */
 static void test_port_holder(void **state)
 {
     (void)state;
@@ -430,11 +430,11 @@ static void test_port_holder(void **state)
         char expected[HOOP_PORT_HOLDER_BYTES];
         const int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0 || bind(fd, at, bytes) != 0) {
-            continue; /* no such network here */
+            continue; /* no such network on this machine */
         }
         assert_int_equal(getsockname(fd, at, &bytes), 0);
         const uint16_t port = ntohs(i == 0 ? four.sin_port : six.sin6_port);
-        assert_false(hoop_port_holder(port, &holder)); /* has it, but does not listen */
+        assert_false(hoop_port_holder(port, &holder)); /* the port is bound, but nobody listens */
         assert_int_equal(listen(fd, 1), 0);
         assert_true(hoop_port_holder(port, &holder));
         assert_int_equal(holder.uid, getuid());

@@ -1,4 +1,5 @@
-/* lib/net/socket.c: who the kernel vouches for, and what a place that cannot be had says. */
+/* lib/net/socket.c: the credentials that the kernel reports, and the error texts for addresses that
+ * can't be had. */
 #include "net/interface.h"
 #include "net/socket.h"
 #include "runtime/watch.h"
@@ -16,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* Two ends of a Unix connection. False: not here. */
+/* Makes both ends of a Unix connection. False: not possible here. */
 static bool connected(int ret_ends[2])
 {
     struct hoop_place place = {.name = ""};
@@ -45,7 +46,7 @@ static void test_vouch(void **state)
     }
 }
 
-/* In a user namespace that maps nobody all users look alike, this one among them. */
+/* In a user namespace that maps no users all of them look alike, this one included. */
 static int overflow_main(void)
 {
     int ends[2];
@@ -77,7 +78,7 @@ static void test_overflow(void **state)
     assert_int_equal(status, 0);
 }
 
-/* The limit that stopped it is named. */
+/* The error names the limit that was reached. */
 static void test_descriptors(void **state)
 {
     struct rlimit before;
@@ -117,7 +118,8 @@ static void control_of(int fd, char ret_name[16])
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ret_name, &bytes), 0);
 }
 
-/* BBR paces, which within a machine only costs; any other control is the system's to choose. */
+/* BBR paces its sends, which within a machine only costs time. Any other congestion control is the
+ * system's choice. */
 static void test_no_pacing(void **state)
 {
     struct hoop_place place = {.address = {.family = 4, .ip = {127, 0, 0, 1}}};
