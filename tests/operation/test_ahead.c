@@ -1,7 +1,7 @@
 /*
  * How far a rank may run ahead of the others: whole operations of several ranks over one board, all
- * driven by this thread, in an order that is drawn, and some of them rarely. What a rank publishes
- * lies there until all have taken it; who called something else is named, however late.
+ * driven by this thread in a random order, some of them rarely. What a rank publishes stays until
+ * all have taken it; a rank that called something else is reported, however late.
  */
 #include "operation/operation.h"
 #include "runtime/site.h"
@@ -32,7 +32,7 @@ struct rank {
     struct hoop_board board;
     struct hoop_operation operation;
     uint64_t in[MOST * MOST_COUNT], out[MOST * MOST_COUNT];
-    uint32_t done; /* operations, of those that were drawn up */
+    uint32_t done; /* how many of the drawn calls it has completed */
     bool runs;
 };
 
@@ -88,7 +88,7 @@ static void world_end(struct world *world)
     munmap(world->roster.segment, world->roster.segment_bytes);
 }
 
-/* Element i of block b of what rank r brings to operation `at`. */
+/* Element i of block b of rank r's input to operation `at`. */
 static uint64_t input(uint32_t at, uint32_t r, uint64_t b, uint64_t i)
 {
     return at * UINT64_C(1000003) + r * UINT64_C(10007) + b * 101 + i;
@@ -150,7 +150,7 @@ static void check(const struct world *world, uint32_t r, const struct call *call
     }
 }
 
-/* One call or one poll of a rank. IDLE: it cannot move. */
+/* One call or one poll of a rank. IDLE: it can't move. */
 static enum hoop_poll move(struct world *world, uint32_t r, const struct call *call)
 {
     struct rank *rank = &world->ranks[r];
@@ -163,7 +163,7 @@ static enum hoop_poll move(struct world *world, uint32_t r, const struct call *c
     return polled;
 }
 
-/* As many calls as it can do, at most `most`; the same one. */
+/* Makes the same call as often as it can, up to `most` times. */
 static uint32_t run_ahead(struct world *world, uint32_t r, const struct call *call, uint32_t most)
 {
     const uint32_t before = world->ranks[r].done;
@@ -181,7 +181,8 @@ static uint32_t run_ahead(struct world *world, uint32_t r, const struct call *ca
 
 /* ---- How far -------------------------------------------------------------------------------- */
 
-/* Rank `ahead` runs as far as it can, waits for half of that, and goes on: so far again. */
+/* Rank `ahead` runs as far as it can: `room` calls. Only when the others have done half of these
+ * can it go on, for `again` calls. */
 static void check_room(uint32_t n, uint32_t ahead, struct call call, uint32_t room, uint32_t again)
 {
     struct world world;
@@ -212,7 +213,7 @@ static void test_room(void **state)
     check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD, 16);
     check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, 500}, AHEAD, 15);
     check_room(3, 1, (struct call){HOOP_COLL_BROADCAST, 1, tenth}, 10, 3);
-    /* Of four blocks one is the root's own. */
+    /* One of the four blocks is the root's own. */
     check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, 300}, AHEAD, 15);
     check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, tenth / 3}, 10, 3);
     check_room(2, 1, (struct call){HOOP_COLL_REDUCE, 0, 1}, AHEAD, 16);
@@ -226,7 +227,7 @@ struct piece {
     size_t start, bytes; /* bytes 0: none */
 };
 
-/* Nothing that is in use lies where a piece is to go. */
+/* Nothing that is still in use lies where the new piece goes. */
 static void check_piece(const struct piece last[HOOP_BOARD_SETS], const struct hoop_board *board,
                         struct piece piece)
 {
@@ -238,7 +239,7 @@ static void check_piece(const struct piece last[HOOP_BOARD_SETS], const struct h
     }
 }
 
-/* Pieces of sizes that are drawn, by a rank that owes now and then, and settles where it has to. */
+/* Pieces of random sizes, by a rank that owes now and then, and settles when it has to. */
 static void test_area(void **state)
 {
     (void)state;
@@ -275,8 +276,8 @@ static void test_area(void **state)
 
 /* ---- Who writes where ------------------------------------------------------------------------ */
 
-/* Where rank r publishes what all take: where the rank before it did when pieces lay there last.
- * Where one rank alone brings something it writes to the same area for ever. */
+/* All ranks publish: a rank writes where the rank before it wrote when pieces last lay there. If
+ * only one rank publishes it always writes to the same area. */
 static void check_turns(uint32_t n, enum hoop_collective collective, uint64_t count)
 {
     struct world world;
@@ -335,14 +336,14 @@ static void draw_calls(struct call calls[CALLS], uint32_t n)
         const uint32_t size = draw(16);
         do {
             calls[at].collective = (enum hoop_collective)draw(HOOP_COLL_COUNT);
-        } while (calls[at].collective == HOOP_COLL_ALLTOALLV); /* over links */
+        } while (calls[at].collective == HOOP_COLL_ALLTOALLV); /* that one goes over links */
         calls[at].root = draw(n);
         calls[at].count = counts[size < 8 ? size : 1];
         calls[at].count = calls[at].collective == HOOP_COLL_BARRIER ? 0 : calls[at].count;
     }
 }
 
-/* Rank `slow` moves rarely. Returns how far the first was ahead of the last at most. */
+/* Rank `slow` moves rarely. Returns the largest distance between the first and the last rank. */
 static uint32_t run(struct world *world, const struct call calls[CALLS], uint32_t slow)
 {
     uint32_t finished = 0, most = 0;
@@ -378,14 +379,14 @@ static void test_any(void **state)
         most = ahead > most ? ahead : most;
         world_end(&world);
     }
-    /* It had arrived in one more than it had done. */
+    /* The first had begun one more than it had completed. */
     assert_in_range(most, AHEAD, AHEAD + 1);
 }
 
 /* ---- Calls that differ ---------------------------------------------------------------------- */
 
-/* Until nobody moves. Nobody gets through the barrier, the last call. Returns how many were told of
- * operation `which`. */
+/* Runs until no rank moves. No rank passes the last call, a barrier. Returns how many ranks were
+ * told about operation `which`. */
 static uint32_t run_apart(struct world *world, uint32_t calls, const struct call *all,
                           uint32_t differs, const struct call *other, uint32_t which)
 {
@@ -467,7 +468,7 @@ static void transfer(struct world *world, uint32_t r, uint32_t peer, bool sendin
                  hoop_board_site(site_of(r, which), which));
 }
 
-/* Does the sentence say of this call where it was made, once, if it should, and else nothing? */
+/* The text names the place of this call once if `named`, and otherwise not at all. */
 static void check_site(const char *sentence, const struct hoop_called *call, bool named)
 {
     char where[HOOP_SITE_TEXT_BYTES], expected[HOOP_SITE_TEXT_BYTES + 32], at[32];
@@ -480,7 +481,7 @@ static void check_site(const char *sentence, const struct hoop_called *call, boo
     }
 }
 
-/* What rank 2 hears of ranks 0 and 1, whose calls were these. */
+/* What rank 2 is told about ranks 0 and 1, which made these calls. */
 static void check_sites(struct world *world, enum hoop_collective collective, uint32_t which0,
                         uint32_t which1, bool named0, bool named1)
 {
