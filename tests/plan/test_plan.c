@@ -1,5 +1,5 @@
 /*
- * How ranks are spread over machines, and what is chosen then; how much memory slabs go through.
+ * How ranks are spread over machines, and which algorithm is chosen for that.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #define MOST_RANKS 16
 
-/* machines: a letter for each rank, in the order in which the lowest rank on each comes. */
+/* machines: a letter for each rank; new letters come in alphabetical order. */
 static struct hoop_grid *spread(const char *machines)
 {
     struct hoop_peer peers[MOST_RANKS] = {0};
@@ -75,8 +75,8 @@ static enum hoop_algo chosen(const struct hoop_agreement *agreed, const struct h
     return plan.algo;
 }
 
-/* Small vectors go the shortest way between machines, large ones with the fewest bytes there; and
- * never what others do. */
+/* Small vectors take the fewest messages one after the other between machines, large ones send the
+ * fewest bytes there. */
 static void test_choice(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void test_choice(void **state)
         assert_int_equal(chosen(&agreed, grid, HOOP_COLL_BROADCAST, large), HOOP_ALGO_CHAIN);
         assert_int_equal(chosen(&agreed, NULL, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
     }
-    /* Of a large machine the bytes are gathered and handed on by one rank. */
+    /* On a large machine one rank gathers the bytes and hands them on. */
     struct hoop_grid *wide = spread("aaaaaaaabbbbbbbb");
     for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
         agreed.oversubscribed = oversubscribed != 0;
@@ -114,7 +114,7 @@ static void test_choice(void **state)
         assert_int_equal(chosen(&agreed, wide, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_TORUS);
     }
     free(wide);
-    /* More machines than ranks on each. */
+    /* More machines than ranks on each of them. */
     struct hoop_grid *many = spread("aabbccdd");
     for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
         agreed.oversubscribed = oversubscribed != 0;
@@ -127,7 +127,7 @@ static void test_choice(void **state)
         }
     }
     free(many);
-    /* Unlike machines, of which none has the torus. */
+    /* Machines of different sizes, for which there is no torus. */
     struct hoop_grid *unlike = spread("aaab");
     assert_int_equal(chosen(&agreed, unlike, HOOP_COLL_ALL_REDUCE, 1), HOOP_ALGO_HIERARCHICAL);
     assert_int_equal(chosen(&agreed, unlike, HOOP_COLL_ALL_REDUCE, large), HOOP_ALGO_RING);
@@ -139,8 +139,8 @@ static void test_choice(void **state)
     free(grid);
 }
 
-/* Another message costs less over RDMA than the bytes of one: nobody sends everybody copies of what
- * is more than a few KiB. */
+/* Over RDMA one more message costs less than the bytes of one, so a rank sends copies to all others
+ * only up to a few KiB. */
 static void test_rdma(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void test_rdma(void **state)
     }
 }
 
-/* Asked for where there is none, it is as if nothing had been asked for. */
+/* An algorithm that can't be used here changes nothing when it is asked for. */
 static void test_asked(void **state)
 {
     (void)state;
