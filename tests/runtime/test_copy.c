@@ -1,4 +1,5 @@
-/* Copies past the caches: the bytes of memcpy(), and no others, at every offset. */
+/* Copies that bypass the caches write the bytes that memcpy() would, and no others, at every
+ * offset. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

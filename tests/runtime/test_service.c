@@ -19,10 +19,10 @@
 
 #include <cmocka.h>
 
-#define OBJECTS 100 /* more than the first list of memory to free holds */
+#define OBJECTS 100 /* more than the first list of memory to be freed holds */
 #define OBJECT_BYTES 64
 
-/* An object whose timer frees it, and then goes on to use it. */
+/* An object whose timer frees it, and then goes on using it. */
 struct object {
     struct hoop_timer *timer;
     struct hoop_job *job;
@@ -67,7 +67,7 @@ static void job_wait(struct hoop_job *job)
     hoop_job_finish(job);
 }
 
-/* That nothing is used when it is free, and nothing leaks, the sanitizers see. */
+/* The sanitizers check that nothing is used after it was freed, and that nothing leaks. */
 static void test_free_later(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void test_posted_and_run(void **state)
     assert_string_equal(job.failure.text, "what was posted is a copy");
 }
 
-/* What a shell gives, of which many ranks on a machine need more. */
+/* A usual shell's limit, of which many ranks on a machine need more. */
 static void test_raises_the_limit_of_open_files(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void test_raises_the_limit_of_open_files(void **state)
     assert_true(limit.rlim_cur == limit.rlim_max || limit.rlim_cur == 1048576);
 }
 
-/* A program that was started without them may print all the same. */
+/* A program that was started without standard streams may still print. */
 static void test_holds_the_standard_streams(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void test_holds_the_standard_streams(void **state)
     assert_int_equal(status, 0);
 }
 
-/* A user who may have no more threads is told what to raise. */
+/* A user who may have no more threads is told which limit to raise. */
 static void test_names_the_limit_of_threads(void **state)
 {
     (void)state;
@@ -168,8 +168,8 @@ static void nothing(void *arg)
     (void)arg;
 }
 
-/* The service's thread sleeps, not only one of a sanitizer's own: it has looked at its descriptors,
- * and waits for events. */
+/* Does the service thread sleep? It has looked at its descriptors and waits for events. Other
+ * threads, such as a sanitizer's, do not count. */
 static bool service_sleeps(void)
 {
     bool sleeps = false;
@@ -188,15 +188,15 @@ static bool service_sleeps(void)
     return tasks != NULL && closedir(tasks) == 0 && sleeps;
 }
 
-/* A search for leaks stops all threads at exit(): libuv then waits again, and aborts where its
- * descriptors are closed. */
+/* The leak checker stops all threads at exit(). libuv then waits again, and aborts if its
+ * descriptors were closed. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "detect_leaks=0";
 }
 
-/* What a child says on its standard error, which closes all but the standard streams. */
+/* What a child writes to its standard error after it has closed all but the standard streams. */
 static int closed_end(void (*end)(void), char *ret_text, size_t bytes)
 {
     int said[2];
@@ -212,7 +212,7 @@ static int closed_end(void (*end)(void), char *ret_text, size_t bytes)
             (void)poll(NULL, 0, 1);
         }
         for (int fd = 3; fd < 256; fd++) {
-            (void)syscall(SYS_close, fd); /* a race that is meant: unseen by a sanitizer */
+            (void)syscall(SYS_close, fd); /* an intended race, hidden from the sanitizer */
         }
         if (fine) {
             end();
@@ -241,7 +241,7 @@ static void end_by_use(void)
     hoop_service_run(nothing, NULL);
 }
 
-/* Their numbers are others' by then. */
+/* By then the descriptors' numbers belong to other files. */
 static void end_by_use_behind_others(void)
 {
     for (int i = 0; i < 64; i++) {
@@ -258,8 +258,8 @@ static void expect_word(void (*end)(void))
     assert_non_null(strstr(text, "this program has closed descriptors of hoop"));
 }
 
-/* A program that has closed descriptors of the service is ended with a word, if it uses it still.
- */
+/* A program that closed the service's descriptors is ended with an error text if it uses the
+ * service again. */
 static void test_closed_descriptors(void **state)
 {
     (void)state;
@@ -273,10 +273,10 @@ static void test_closed_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_holds_the_standard_streams), /* forks: before there is a service */
+        cmocka_unit_test(test_holds_the_standard_streams), /* forks, so before there is a service */
         cmocka_unit_test(test_names_the_limit_of_threads),
         cmocka_unit_test(test_closed_descriptors),
-        cmocka_unit_test(test_raises_the_limit_of_open_files), /* the first start does */
+        cmocka_unit_test(test_raises_the_limit_of_open_files), /* the first start raises it */
         cmocka_unit_test(test_free_later),
         cmocka_unit_test(test_posted_and_run),
     };

@@ -1,4 +1,5 @@
-/* lib/runtime/site: where an address is, of this process, of another, and of none. */
+/* lib/runtime/site: descriptions of addresses of this process, of another one, and of no
+ * function. */
 #include "runtime/site.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 
 static uint64_t __attribute__((noinline)) a_static_function(void)
 {
-    /* where its caller goes on */
+    /* the address at which its caller continues */
     return (uint64_t)(uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
 }
 
@@ -36,7 +37,7 @@ static void test_here(void **state)
 {
     (void)state;
     check_describes(getpid(), a_caller(), "a_caller+0x", "test_site");
-    /* of a library */
+    /* an address in a library */
     check_describes(getpid(), (uint64_t)(uintptr_t)&getpid + 1, "", "libc.so.6");
 }
 

@@ -1,5 +1,5 @@
-/* How long a wait spins follows what ended the spins before it; who has work does not yield, but
- * looks; and two that hand one CPU to each other part. */
+/* How long a wait spins depends on what ended earlier spins; a thread that has work does not yield,
+ * but looks; and two threads that hand one CPU to each other are separated. */
 #include "base/clock.h"
 #include "runtime/wait.h"
 #include <sched.h>
@@ -15,12 +15,12 @@
 
 #include <cmocka.h>
 
-/* As in wait.c: polls before the clock runs, and polls of the first spin behind them. */
+/* As in wait.c: polls before the clock is read, and polls of the first spin after them. */
 #define EAGER 64u
 #define FIRST_SPIN 32u
 #define SPIN_LEAST_NS 500u
 
-/* Idle for so long, then busy for so long, then done. */
+/* Idle for so many polls, then busy for so many, then done. */
 struct script {
     uint32_t idle, busy;
 };
@@ -57,10 +57,10 @@ static uint64_t spin_after(uint32_t idle, uint32_t busy, uint64_t spin_ns)
 static void test_met(void **state)
 {
     (void)state;
-    assert_int_equal(spin_after(EAGER - 1, 5, 1000), 1000); /* it never came to a spin */
+    assert_int_equal(spin_after(EAGER - 1, 5, 1000), 1000); /* it ended before a spin began */
     assert_int_equal(spin_after(EAGER, 0, 1000), 2000);
     assert_int_equal(spin_after(EAGER + 5, 0, 1000), 2000);
-    /* What moves at once behind it was not waited for. */
+    /* Progress right after the spin was not what the spin waited for. */
     assert_int_equal(spin_after(EAGER + 5, 5, 1000), 2000);
 }
 
@@ -74,14 +74,14 @@ static void test_in_vain(void **state)
 
 static uint32_t yields;
 
-/* The C library's, for this program. */
+/* Replaces the C library's function in this program. */
 int sched_yield(void)
 {
     yields++;
     return 0;
 }
 
-/* Where ranks outnumber CPUs nobody spins. */
+/* If ranks outnumber CPUs no thread spins. */
 static void test_yields(void **state)
 {
     struct script script = {3, 1000};
@@ -89,10 +89,10 @@ static void test_yields(void **state)
     (void)state;
     yields = 0;
     assert_int_equal(hoop_wait(&wait), HOOP_OK);
-    assert_in_range(yields, 2, 3); /* the first look comes before */
+    assert_in_range(yields, 2, 3); /* the first look comes before the first yield */
 }
 
-/* Who is woken by nobody looks again soon; else this would take a minute. */
+/* A thread that nobody will wake looks again soon; otherwise this would take a minute. */
 static void test_naps(void **state)
 {
     _Atomic uint8_t sleeping = 0;
@@ -112,7 +112,7 @@ static void test_naps(void **state)
     close(fd);
 }
 
-/* Idle for so long, then busy until it is told to look, or for ever. */
+/* Idle for so many polls, then busy until it is told to look, or for ever. */
 struct worker {
     uint32_t idle, busy;
 };
@@ -128,8 +128,8 @@ static enum hoop_poll work(void *arg, bool look)
     return look || worker->busy == 1000000 ? HOOP_POLL_DONE : HOOP_POLL_BUSY;
 }
 
-/* Several wait in one poll: that one of them moves is no reason not to see how others have failed.
- */
+/* Several ranks wait in one poll. Progress of one of them must not keep the others from seeing that
+ * they have failed. */
 static void test_looks(void **state)
 {
     (void)state;
@@ -143,12 +143,12 @@ static void test_looks(void **state)
     }
 }
 
-#define CPUS 512 /* so many that one is idle */
+#define CPUS 512 /* so many that one is surely idle */
 static int bound_to = CPUS;
 static uint32_t moves;
 static cpu_set_t moved_to;
 
-/* The C library's, for this program. */
+/* Replaces the C library's function in this program. */
 int get_nprocs(void)
 {
     return CPUS;
@@ -173,7 +173,7 @@ int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t *set)
     return 0;
 }
 
-/* Some waits, each ended by its first yield; or by the second, or the spin. */
+/* Runs some waits, each ended by its first yield; with polls_behind, later. */
 static void handed(struct hoop_spin *spin, uint32_t waits, uint32_t polls_behind)
 {
     for (uint32_t i = 0; i < waits; i++) {
@@ -182,8 +182,9 @@ static void handed(struct hoop_spin *spin, uint32_t waits, uint32_t polls_behind
     }
 }
 
-/* Where each wait is ended by its first yield, somebody runs here whom this thread waits for.
- * Behind that yield this one moves, and not before the next: the other would do so, too. */
+/* If each wait is ended by its first yield, the thread that this one waits for runs on the same
+ * CPU. This thread then moves to another, but only at a later yield: the other thread would move,
+ * too. */
 static void test_parts(void **state)
 {
     struct hoop_spin spin = {0};
@@ -201,8 +202,8 @@ static void test_parts(void **state)
     assert_int_equal(moves, 0);
     handed(&spin, 1, 0);
     assert_int_equal(moves, 2);
-    assert_true(CPU_COUNT(&moved_to) >= CPUS); /* bound to none */
-    /* And not again at once. */
+    assert_true(CPU_COUNT(&moved_to) >= CPUS); /* bound to no CPU */
+    /* It does not move again at once. */
     spin.calm_until_ns = hoop_deadline_ns(60000);
     handed(&spin, 100, 0);
     assert_int_equal(moves, 2);
@@ -216,14 +217,14 @@ static void test_usable(void **state)
     bound_to = 2;
     const struct hoop_cpus two = hoop_cpus_usable(0);
     bound_to = CPUS;
-    assert_in_range(three.count, 1, 3); /* of a quota fewer */
+    assert_in_range(three.count, 1, 3); /* fewer with a quota */
     assert_in_range(two.count, 1, 2);
     assert_int_equal(three.local_n, 7);
     assert_int_equal(three.set, same.set);
     assert_true(three.set != two.set || three.set == 0);
 }
 
-/* Ranks of one machine, each with {set, count, local_n}. */
+/* hoop_cpus_are_few() for the ranks of one machine, each with {set, count, local_n}. */
 static bool few(uint32_t n, const struct hoop_cpus *given)
 {
     struct hoop_cpus ranks[8];
@@ -234,23 +235,25 @@ static bool few(uint32_t n, const struct hoop_cpus *given)
 static void test_few(void **state)
 {
     (void)state;
-    /* all may use the same ones */
+    /* all ranks may use the same CPUs */
     assert_false(few(1, (struct hoop_cpus[]){{5, 1, 0}}));
     assert_false(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 2}}));
     assert_true(few(3, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 0}, {5, 2, 0}}));
-    assert_true(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 4}})); /* two more in no comm */
-    assert_true(few(2, (struct hoop_cpus[]){{0, 1, 0}, {0, 1, 0}})); /* a quota */
-    /* each is bound to one, to two hardware threads of a core, all of two packages to theirs */
+    assert_true(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 4}})); /* two more ranks in no comm */
+    assert_true(few(2, (struct hoop_cpus[]){{0, 1, 0}, {0, 1, 0}})); /* with a quota */
+    /* each rank is bound to one CPU, to two hardware threads of a core, or all ranks of a package
+     * to that */
     assert_false(few(3, (struct hoop_cpus[]){{7, 1, 3}, {5, 1, 3}, {6, 1, 3}}));
     assert_false(few(3, (struct hoop_cpus[]){{7, 2, 8}, {5, 2, 8}, {6, 2, 8}}));
     assert_false(few(4, (struct hoop_cpus[]){{7, 2, 4}, {5, 2, 4}, {7, 2, 4}, {5, 2, 4}}));
-    /* two to each of two */
+    /* two ranks bound to each of two CPUs */
     assert_true(few(4, (struct hoop_cpus[]){{7, 1, 4}, {5, 1, 4}, {7, 1, 4}, {5, 1, 4}}));
 }
 
 int main(void)
 {
-    /* What comes later says nothing of the spin; and on a busy machine a yield takes its time. */
+    /* What ends after sleeping says nothing about the spin; and on a busy machine a yield may take
+     * long. */
     setenv("HOOP_SLEEP_AFTER_US", "1000000000", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_met),    cmocka_unit_test(test_in_vain),
