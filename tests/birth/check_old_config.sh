@@ -11,7 +11,7 @@ if nm -D "$lib" | grep -q -e ' U __asan_' -e ' U __tsan_'; then
     echo "the library was built with a sanitizer: a plain program cannot load it"
     exit 77
 fi
-# Without the last two fields, which the initializer ends in.
+# The same header without the last two fields, which the initializer has at its end.
 sed -E -e '/^ *const char \*(algo|comm_name);/d' -e 's/(HOOP_CONFIG_UNDEF_INT), NULL, NULL/\1/' \
     "$source/include/hoop.h" >"$work/hoop.h"
 cat >"$work/old.c" <<'END'

@@ -1,6 +1,6 @@
 /*
- * Comms made in one process: splits, by threads and by one thread in a group; births that are not
- * waited for; options of other versions; nothing grows.
+ * Comms made in one process: splits by several threads, and by one thread in a group; births that
+ * are not waited for; configs of other versions; and that nothing leaks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,8 +31,7 @@ static hoop_result_t sum(hoop_comm_t comm, int64_t mine, int64_t *ret)
     return hoop_all_reduce(&mine, ret, 1, HOOP_INT64, HOOP_SUM, comm, NULL);
 }
 
-/* The k-th of the ranks 0 to N-1 of one color in the order of falling keys; HOOP_COMM_NULL: rank 4.
- */
+/* The color with which a rank splits; rank 4 gets no comm. */
 static int color_of(int rank)
 {
     return rank == 4 ? HOOP_SPLIT_NOCOLOR : rank % 2;
@@ -48,7 +47,7 @@ static int check_child(hoop_comm_t child, int rank)
         hoop_comm_user_rank(child, &me) != HOOP_OK) {
         return __LINE__;
     }
-    return n == 2 && me == (rank < 2 ? 1 : 0) ? 0 : __LINE__; /* the key is -rank */
+    return n == 2 && me == (rank < 2 ? 1 : 0) ? 0 : __LINE__; /* the keys are -rank */
 }
 
 /* ---- By threads --------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ struct splitter {
     hoop_comm_t comm;
 };
 
-/* Splits, and splits the part; the old ones still work. */
+/* Splits, and splits the part again; the old comms still work. */
 static int split_twice(const struct splitter *me)
 {
     hoop_comm_t half = NULL, one = NULL;
@@ -167,7 +166,7 @@ static long status_kib(const char *what)
     return kib;
 }
 
-/* Both ends of a closed connection are gone a little later. */
+/* Waits, because both ends of a closed connection are gone only a little later. */
 static bool fds_fall_to(int most)
 {
     const uint64_t deadline = hoop_deadline_ns(PATIENCE_MS);
@@ -178,7 +177,7 @@ static bool fds_fall_to(int most)
     return fds_count(0) <= most;
 }
 
-/* The first ones warm up caches; from then on nothing grows. */
+/* The first rounds fill caches; from then on nothing grows. */
 static void test_churn(void **state)
 {
     hoop_comm_t comms[N], children[N];
@@ -206,7 +205,7 @@ static void test_churn(void **state)
     destroy(comms, N);
 }
 
-/* Splits of one comm and births by an id, all in one group. */
+/* Splits of one comm and births by id, all in one group. */
 static void test_many_in_a_group(void **state)
 {
     hoop_comm_t comms[N], one[N], other[N], fresh[2];
@@ -235,7 +234,7 @@ static void test_many_in_a_group(void **state)
     destroy(comms, N);
 }
 
-/* A split fails where the comm has; with a bad argument nothing happens. */
+/* A split fails if its comm has failed; a bad argument has no effect. */
 static void test_refused(void **state)
 {
     hoop_comm_t comms[2], child = NULL;
@@ -251,8 +250,8 @@ static void test_refused(void **state)
     destroy(comms, 2);
 }
 
-/* The name that processes find this one by is held for a moment by a child that was forked when the
- * last comm ended, here by the test: the next comm has another. */
+/* The name by which processes find this one may be held for a moment by a child that was forked
+ * when the last comm ended; here the test holds it. The next comm takes another name. */
 static void test_name_is_held(void **state)
 {
     (void)state;
@@ -272,7 +271,8 @@ static void test_name_is_held(void **state)
     destroy(comms, 2);
 }
 
-/* Two grow to four: their ranks stay, and nobody needs the old comm any more. */
+/* Two ranks grow to four: the old ranks keep their numbers, and the old comm is no longer
+ * needed. */
 static void test_grow(void **state)
 {
     hoop_comm_t old[2], grown[N] = {NULL};
@@ -300,7 +300,7 @@ static void test_grow(void **state)
     assert_int_equal(hoop_comm_grow(old[0], 1, NULL, -1, grown, NULL), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_comm_grow(old[0], 3, NULL, 0, grown, NULL), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_comm_grow(old[0], 3, &other, -1, grown, NULL), HOOP_INVALID_ARGUMENT);
-    hoop_group_start(); /* nobody has an id */
+    hoop_group_start(); /* no rank has an id */
     for (int rank = 0; rank < 2; rank++) {
         (void)hoop_comm_grow(old[rank], 3, NULL, -1, &grown[rank], NULL);
     }
@@ -369,7 +369,7 @@ static void test_init_in_background(void **state)
     destroy(comms, 2);
 }
 
-/* One of two ranks comes: its birth fails, is aborted, or given up. */
+/* Only one of two ranks comes: its birth fails, is aborted, or is given up. */
 static void test_lonely_in_background(void **state)
 {
     (void)state;
@@ -397,7 +397,7 @@ struct others {
     const hoop_config_t *config;
 };
 
-/* Outside of the caller's group. */
+/* By another thread, outside the caller's group. */
 static void *split_others(void *arg)
 {
     const struct others *others = arg;
@@ -407,8 +407,8 @@ static void *split_others(void *arg)
     return NULL;
 }
 
-/* What does not know yet how many ranks it has takes no call for later, though it may be born
- * before a group's end. */
+/* A comm whose number of ranks is not known yet refuses queued calls, although it may be born
+ * before the end of the group. */
 static void assert_refused_at_once(hoop_comm_t *comms, hoop_comm_t *children,
                                    const hoop_config_t *config)
 {
@@ -462,7 +462,7 @@ static void test_split_in_background(void **state)
     sum_in_group(children, -1);
     destroy(children, N);
     assert_refused_at_once(comms, children, &config);
-    /* one member ends the comm instead of calling */
+    /* one rank ends the old comm instead of calling */
     assert_int_equal(hoop_comm_split(comms[0], 0, 0, &children[0], &config), HOOP_IN_PROGRESS);
     assert_int_equal(hoop_comm_abort(comms[1]), HOOP_OK);
     assert_int_equal(await(children[0]), HOOP_ABORTED);
@@ -493,7 +493,7 @@ static void test_config(void **state)
     (void)state;
     config.algo = "no such algorithm";
     assert_int_equal(init_with(&config), HOOP_INVALID_ARGUMENT);
-    /* of an older version that had no such field, or only half of one in its padding */
+    /* from an older version that did not have this field, or only half of it, in its padding */
     config.size = offsetof(hoop_config_t, algo);
     assert_int_equal(init_with(&config), HOOP_OK);
     config.size = offsetof(hoop_config_t, algo) + 4;

@@ -1,6 +1,6 @@
 /*
- * Shrinks among threads of one process, where nobody dies: without some ranks, of comms that were
- * revoked, in groups, in the background; what is refused, and what is given up. With deaths:
+ * Shrinks among threads of one process, where no rank dies: without some ranks, of revoked comms,
+ * in groups, in the background; what is refused, and what is given up. Shrinks after deaths are in
  * whole/test_shrink.c.
  */
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 
 #define N 5
 
-/* A rank's call, by a thread of its own. */
+/* One rank's call, on a thread of its own. */
 struct shrinker {
     pthread_t thread;
     int rank, flags, count, timeout_ms;
@@ -81,7 +81,7 @@ static void join_all(struct shrinker *all, uint32_t who)
     }
 }
 
-/* All who called have a comm of them and no others; it ends. */
+/* All ranks that called have a comm of just these ranks, which then ends. */
 static void expect_comm(struct shrinker *all, uint32_t who)
 {
     int next = 0;
@@ -135,7 +135,8 @@ static void end(hoop_comm_t *comms)
     }
 }
 
-/* Without some, again and again; the old comm still works. Nothing is left over. */
+/* Shrinks without some ranks, again and again. The old comm still works, and nothing is left
+ * over. */
 static void test_exclude(void **state)
 {
     static const uint32_t sets[] = {0x1d, 0x0e, 0x10, 0x1f, 0x1d, 0x1d, 0x03};
@@ -162,7 +163,8 @@ static void test_exclude(void **state)
     end(comms);
 }
 
-/* What failed by itself shrinks only with HOOP_SHRINK_ABORT, and that again, in a row. */
+/* A comm that has failed by itself shrinks only with HOOP_SHRINK_ABORT. That works several times in
+ * a row. */
 static void test_revoked(void **state)
 {
     hoop_comm_t comms[N];
@@ -191,7 +193,7 @@ static void test_revoked(void **state)
     end(comms);
 }
 
-/* HOOP_SHRINK_ABORT ends what runs; and who is excluded by one is by all. */
+/* HOOP_SHRINK_ABORT ends a running operation. A rank that one rank excludes is excluded by all. */
 static void test_abort_ends_what_runs(void **state)
 {
     hoop_comm_t comms[N];
@@ -233,7 +235,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(hoop_get_last_error(NULL), "exclude_ranks[1] is 9"));
     assert_int_equal(hoop_comm_shrink(comms[0], me, 1, &next, NULL, 0), HOOP_INVALID_ARGUMENT);
     assert_null(next);
-    /* they differ */
+    /* their exclusions differ */
     start_all(all, comms, 0x0f, HOOP_SHRINK_DEFAULT);
     all[2].exclude[0] = 3;
     go(all, 0x05);
@@ -241,7 +243,7 @@ static void test_refused(void **state)
     assert_int_equal(all[0].result, HOOP_MISMATCH);
     assert_int_equal(all[2].result, HOOP_MISMATCH);
     assert_non_null(strstr(all[2].text, "different ranks to exclude"));
-    /* one does not come */
+    /* one rank does not call */
     start_all(all, comms, 0x0f, HOOP_SHRINK_DEFAULT);
     for (int rank = 0; rank < N; rank++) {
         all[rank].timeout_ms = 300;
@@ -257,8 +259,9 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * HOOP_NS_PER_MS}, NULL);
 }
 
-/* Who is left out of one shrink may be in the next one, and there before the others: two after one
- * another, with one rank in both, which the other one of the second waits for, or is waited for. */
+/* A rank that one shrink leaves out may be in the next one, and call that before the others do.
+ * Here are two such shrinks, with one rank in both. In the second one, that rank waits for the
+ * other, or is waited for. */
 static void test_ahead(void **state)
 {
     static const struct {
@@ -284,7 +287,7 @@ static void test_ahead(void **state)
         join_all(second, both | other);
         expect_comm(second, both | other);
     }
-    /* It never comes to that. */
+    /* The second shrink never takes place. */
     start_all(first, comms, 0x03, HOOP_SHRINK_DEFAULT);
     start_all(second, comms, 0x05, HOOP_SHRINK_DEFAULT);
     first[0].timeout_ms = 1500;
@@ -298,7 +301,7 @@ static void test_ahead(void **state)
     end(comms);
 }
 
-/* One at a time; and for as long as anybody can say. */
+/* One shrink at a time; and with the largest timeout that can be given. */
 static void test_one_at_a_time(void **state)
 {
     hoop_comm_t comms[N], next[2] = {NULL};
@@ -323,7 +326,7 @@ static void test_one_at_a_time(void **state)
     end(comms);
 }
 
-/* One thread for all, waited for and not. */
+/* One thread shrinks for all ranks, and waits for that or does not. */
 static void test_group(void **state)
 {
     int exclude[] = {1, 3};
@@ -354,7 +357,7 @@ static void test_group(void **state)
     end(comms);
 }
 
-/* A shrink that nobody else calls ends with the comm, or with the handle of the new one. */
+/* A shrink that no other rank calls ends with the comm, or with the handle of the new one. */
 static void test_given_up(void **state)
 {
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
@@ -384,7 +387,7 @@ static void test_given_up(void **state)
     }
 }
 
-/* What earlier tests have left may still go meanwhile. */
+/* What earlier tests have left may still be freed meanwhile. */
 static void test_nothing_grows(void **state)
 {
     const int before = fds_count(getpid());
