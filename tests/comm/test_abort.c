@@ -1,6 +1,6 @@
 /*
- * The end of a comm that others are using: abort and revoke from any thread at any time, and what
- * the handle answers afterwards.
+ * The end of a comm that others are using: abort and revoke, from any thread at any time, and what
+ * the handle returns afterwards.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 static void make(hoop_comm_t *comms)
 {
-    /* Without a deadline of its own: what ends an operation here is the abort. */
+    /* No timeout: only the abort ends an operation here. */
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     hoop_unique_id_t id;
     config.op_timeout_ms = 0;
@@ -48,7 +48,7 @@ static void start(struct caller *caller, void *(*body)(void *), hoop_comm_t a, h
     assert_int_equal(pthread_create(&caller->thread, NULL, body, caller), 0);
 }
 
-/* As everybody would: until it fails, and then it asks why. */
+/* Calls like any user until a call fails, and then asks why. */
 static void *call_until_it_fails(void *arg)
 {
     struct caller *caller = arg;
@@ -72,7 +72,7 @@ static void *call_in_group(void *arg)
     return NULL;
 }
 
-/* A rank waits for one that never calls; another thread aborts that. */
+/* A rank waits for one that never calls, and another thread aborts that one. */
 static void test_abort_inside(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void test_abort_inside(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* In place of hoop_links_get(): no link ever, and at its n-th call from now on rank 1 aborts. */
+/* Used in place of hoop_links_get(). There is never a link, and at the n-th call rank 1 aborts. */
 static struct late {
     hoop_comm_t aborts;
     int calls, n;
@@ -105,8 +105,9 @@ static hoop_result_t late_link(void *arg, uint32_t peer, uint32_t lane, bool sen
     return HOOP_AGAIN;
 }
 
-/* Who waits finds first no failure, then that the awaited rank has left, and polls once more; so
- * one that aborts and leaves between the first two looks is one that aborts before the last. */
+/* A rank that waits finds no failure first, then that the awaited rank has left, and polls
+ * once more. If the other one aborts and leaves between these two looks, the last poll finds
+ * the abort. */
 static void test_abort_between_looks(void **state)
 {
     (void)state;
@@ -132,9 +133,9 @@ static void test_abort_between_looks(void **state)
     late.calls = 0;
     assert_int_equal(hoop_driver_poll(comms[0], false), HOOP_POLL_IDLE);
     assert_int_not_equal(late.calls, 0);
-    late.n = late.calls + 1; /* the second time in one poll */
+    late.n = late.calls + 1; /* the second request for a link in one poll */
     late.calls = 0;
-    comms[0]->left_ns = 1; /* long ago: it is not waited for */
+    comms[0]->left_ns = 1; /* long ago, so there is no more patience with it */
     hoop_board_leave(&comms[0]->board, 1, HOOP_LEFT);
     assert_int_equal(hoop_driver_poll(comms[0], true), HOOP_POLL_DONE);
     assert_int_equal(comms[0]->operation.failure.code, HOOP_ABORTED);
@@ -145,7 +146,7 @@ static void test_abort_between_looks(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* Two threads call all the time and one aborts: it may meet them inside, or about to call. */
+/* Two threads call all the time and a third aborts: it may find them inside, or about to call. */
 static void test_abort_races_with_calls(void **state)
 {
     (void)state;
@@ -167,7 +168,7 @@ static void test_abort_races_with_calls(void **state)
     }
 }
 
-/* What is left of an aborted comm answers; nothing of it crashes. */
+/* The tombstone of an aborted comm answers every call, and nothing crashes. */
 static void test_tombstone(void **state)
 {
     (void)state;
@@ -199,7 +200,7 @@ static void test_tombstone(void **state)
     assert_int_equal(hoop_comm_abort(NULL), HOOP_OK);
 }
 
-/* Who has said goodbye aborts what is his own: the others go on. */
+/* After its goodbye a rank aborts only its own handle: the others go on. */
 static void test_abort_after_finalize(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void *abort_it(void *arg)
     return NULL;
 }
 
-/* An abort that a goodbye overtakes comes after it: the others go on. */
+/* An abort comes at the same time as a goodbye, and after it: the others go on. */
 static void test_abort_races_with_finalize(void **state)
 {
     (void)state;
@@ -232,7 +233,7 @@ static void test_abort_races_with_finalize(void **state)
     struct caller caller;
     hoop_result_t error = HOOP_ABORTED;
     make(comms);
-    pthread_mutex_lock(&comms[0]->look_lock); /* as finalize does it */
+    pthread_mutex_lock(&comms[0]->look_lock); /* as finalize does */
     start(&caller, abort_it, comms[0], NULL);
     usleep(50000);
     atomic_fetch_or(&comms[0]->closed, HOOP_COMM_FINALIZED);
@@ -245,7 +246,8 @@ static void test_abort_races_with_finalize(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* Where nobody is inside it is a goodbye: the others go on, until they need this rank. */
+/* An abort with no thread inside the comm is a goodbye: the others go on, until they need this
+ * rank. */
 static void test_leave(void **state)
 {
     (void)state;
@@ -265,7 +267,7 @@ static void test_leave(void **state)
     assert_int_equal(hoop_comm_leave(NULL), HOOP_OK);
 }
 
-/* Where somebody is, or something is queued, nobody waits for it. */
+/* If a thread is inside, or something is queued, leaving does not wait. */
 static void test_leave_with_work_inside(void **state)
 {
     (void)state;
@@ -295,8 +297,8 @@ static void test_leave_with_work_inside(void **state)
     }
 }
 
-/* Two roots of small broadcasts wait for nobody: that they differ is found at the goodbye, or at
- * the end. */
+/* Two ranks that both name themselves as the root of small broadcasts wait for nobody. The mismatch
+ * is found at the goodbye, or at the end. */
 static void test_goodbye_looks_back(void **state)
 {
     (void)state;
@@ -321,7 +323,7 @@ static void test_goodbye_looks_back(void **state)
     }
 }
 
-/* Revoke ends the comm on all ranks and leaves it to be destroyed. */
+/* Revoke ends the comm on all ranks, but leaves the handle to be destroyed. */
 static void test_revoke(void **state)
 {
     (void)state;
@@ -341,7 +343,8 @@ static void test_revoke(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* A watchdog aborts one after the other what somebody's group holds: each returns by itself. */
+/* A watchdog aborts, one after the other, the comms that a group of another thread uses. Each abort
+ * returns by itself. */
 static void test_abort_of_a_group(void **state)
 {
     (void)state;
@@ -361,7 +364,8 @@ static void test_abort_of_a_group(void **state)
     }
 }
 
-/* Calls that wait in a group when their comm goes: destroy refuses, abort does not. */
+/* The comm ends while calls on it wait in the thread's own group: destroy refuses, abort
+ * does not. */
 static void test_end_inside_own_group(void **state)
 {
     (void)state;
@@ -385,7 +389,7 @@ static void test_end_inside_own_group(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* A thread that is cancelled inside leaves when the operation ends, and not in the middle of it. */
+/* A thread that is cancelled inside a call ends after the operation, not in the middle of it. */
 static void test_cancelled_inside(void **state)
 {
     (void)state;

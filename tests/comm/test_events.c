@@ -1,5 +1,5 @@
 /*
- * The queue between service thread and driver, and the line for a comm's turn, by themselves.
+ * The event queue between service thread and driver, and the line for a comm's turn, by themselves.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static bool is_empty(const struct hoop_events *events)
     return hoop_list_is_empty(&events->queue);
 }
 
-/* Each is taken once, the oldest first among equals, and wakes the driver. */
+/* Each event is taken once, the oldest of its kind first, and wakes the driver. */
 static void test_taken_once(void **state)
 {
     (void)state;
@@ -58,7 +58,8 @@ static void test_taken_once(void **state)
     close(fd);
 }
 
-/* What nobody wants goes, whether it is there already or comes later; nothing piles up. */
+/* Events that are not wanted are dropped, whether they are there already or come later; nothing
+ * piles up. */
 static void test_unwanted_goes(void **state)
 {
     (void)state;
@@ -82,7 +83,7 @@ static void test_unwanted_goes(void **state)
     close(fd);
 }
 
-/* A connection that nobody took is closed, and so is one that nobody wants. */
+/* A connection that the driver did not take, or does not want, is closed. */
 static void test_sockets_are_closed(void **state)
 {
     (void)state;
@@ -111,8 +112,8 @@ static void *hold(void *arg)
     return NULL;
 }
 
-/* Somebody is inside and stays there: who is in line gives up, and the next one's patience has its
- * own time; when he moves on, it begins again. */
+/* A thread stays inside. The first in line gives up after its patience; the one behind it has more.
+ * When the thread inside moves, the patience of those in line begins again. */
 static void test_line_loses_patience(void **state)
 {
     (void)state;
@@ -120,9 +121,9 @@ static void test_line_loses_patience(void **state)
     struct hoop_turn_place patient, impatient;
     pthread_t thread;
     hoop_turn_init(&turn);
-    pthread_create(&thread, NULL, hold, &turn); /* it ends with the turn in its hands */
+    pthread_create(&thread, NULL, hold, &turn); /* ends while it has the turn */
     pthread_join(thread, NULL);
-    turn.owner = 1; /* of nobody: a later thread may stand where that one stood */
+    turn.owner = 1; /* no thread's: a later thread may have the number of that one */
     hoop_turn_queue(&turn, &impatient, 50);
     hoop_turn_queue(&turn, &patient, 60000);
     const uint64_t begun = hoop_now_ns();
@@ -144,7 +145,7 @@ static void test_line_loses_patience(void **state)
     hoop_turn_finish(&turn);
 }
 
-/* First come, first served. */
+/* The turn goes to those in line in the order in which they came. */
 static void test_line_is_fair(void **state)
 {
     (void)state;
@@ -164,7 +165,7 @@ static void test_line_is_fair(void **state)
         assert_int_equal(hoop_turn_poll(&places[i]), HOOP_OK);
         hoop_turn_leave(&turn);
     }
-    assert_false(hoop_turn_take(&turn)); /* the owner stands in line like everybody, from now on */
+    assert_false(hoop_turn_take(&turn)); /* from now on the owner stands in line like all others */
     hoop_turn_finish(&turn);
 }
 

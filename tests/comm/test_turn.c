@@ -41,7 +41,7 @@ static void start(struct caller *caller, hoop_comm_t comm, int calls)
     assert_int_equal(pthread_create(&caller->thread, NULL, call_often, caller), 0);
 }
 
-/* Two ranks, each called by two threads: whatever order the turns take, the calls are alike. */
+/* Two ranks, each called by two threads: in whatever order they take turns, the calls match. */
 static void test_turns(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void test_turns(void **state)
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* The turn goes from the thread that finalizes to another, and back to the one that destroys. */
+/* The turn passes from the thread that finalizes to another, and back to the one that destroys. */
 static void test_turn_changes_hands(void **state)
 {
     (void)state;
@@ -96,7 +96,8 @@ static void *sum_and_count_cpu(void *arg)
     return NULL;
 }
 
-/* One thread is inside for half a second; the one behind it needs next to no CPU for waiting. */
+/* One thread is inside for half a second. The next one in line uses next to no CPU while it
+ * waits. */
 static void test_turn_awaited_sleeps(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void test_turn_awaited_sleeps(void **state)
         assert_int_equal(pthread_create(&callers[t].thread, NULL, sum_and_count_cpu, &callers[t]),
                          0);
     }
-    usleep(500000); /* what is measured */
+    usleep(500000); /* the time in which CPU use is measured */
     assert_int_equal(sum_one(comms[1]), HOOP_OK);
     assert_int_equal(sum_one(comms[1]), HOOP_OK);
     for (int t = 0; t < 2; t++) {
@@ -120,8 +121,8 @@ static void test_turn_awaited_sleeps(void **state)
     hoop_comm_destroy(comms[1]);
 }
 
-/* Two comms, A and B, of two ranks; a thread each for rank 0's group, rank 0's single call, and
- * rank 1. */
+/* Two comms, A and B, of two ranks. One thread runs rank 0's group, one its single call, one rank
+ * 1. */
 #define LARGE ((size_t)300000)
 struct crossing {
     hoop_comm_t a[2], b[2];
@@ -165,7 +166,7 @@ static void *group_large_a_small_b(void *arg)
 {
     struct crossing *c = arg;
     static int64_t x = 1;
-    usleep(50000); /* behind B1 */
+    usleep(50000); /* gets in line behind B1 */
     hoop_group_start();
     sum_large(0, c->a[0]);
     hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, c->b[0], NULL);
@@ -261,7 +262,7 @@ static void *groups_of_four(void *arg)
     return NULL;
 }
 
-/* Groups of two threads over the same comms: each stands in line for what the other has. */
+/* Groups of two threads over the same comms: each waits in line for a comm that the other has. */
 static void test_groups_crossed(void **state)
 {
     (void)state;
@@ -284,8 +285,8 @@ static void test_groups_crossed(void **state)
 
 /* ---- Places for later ----------------------------------------------------------------------- */
 
-/* Who stands behind a place for later is patient, however long it is not polled; behind who has
- * the turn and does not move he is not. */
+/* Whoever is behind a reserved place stays patient, however long that is not polled; but not behind
+ * a thread that has the turn and does not move. */
 static void test_reserved_place(void **state)
 {
     (void)state;
@@ -294,7 +295,7 @@ static void test_reserved_place(void **state)
     _Atomic uint8_t sleeping = 0;
     struct hoop_sleeper nobody = {.poll_fd = -1, .wake_fd = -1, .sleeping = &sleeping};
     hoop_turn_init(&turn);
-    assert_true(hoop_turn_take(&turn)); /* the owner, who then stands in line as all do */
+    assert_true(hoop_turn_take(&turn)); /* takes it as the owner, and from then on stands in line */
     hoop_turn_leave(&turn);
     hoop_turn_reserve(&turn, &later, &nobody, 10);
     assert_false(hoop_turn_take(&turn));
@@ -328,7 +329,7 @@ static void *sum_and_leave(void *arg)
     return NULL;
 }
 
-/* Who has finished may go at once, however far its neighbours in the ring are. */
+/* A rank that has finished may leave at once, however far its neighbours in the ring are. */
 static void test_leave_at_once(void **state)
 {
     (void)state;
