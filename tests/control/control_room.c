@@ -152,7 +152,7 @@ void party_destroy(struct party *party)
     party_run(party, party_leave);
 }
 
-/* Both ends at once. */
+/* Makes both ends at once. */
 static hoop_result_t party_pair(struct party *party, const struct hoop_frame_hello *hello)
 {
     struct room *room = party->room;
@@ -470,7 +470,7 @@ void raw_challenge(const struct room *room, const union hoop_frame *hello,
                     ret_challenge->challenge.nonce, HOOP_NONCE_BYTES, ret_challenge->challenge.mac);
 }
 
-/* What the connection that was made last seals with. */
+/* The secret and the counter with which the latest connection seals messages. */
 static struct {
     struct hoop_secret key;
     uint64_t number;

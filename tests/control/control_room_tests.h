@@ -1,4 +1,4 @@
-/* The tests of a program in a room, once for every kind of room that this machine can have. */
+/* Runs a program's tests in a room, once for every kind of room that this machine can have. */
 #ifndef CONTROL_ROOM_TESTS_H
 #define CONTROL_ROOM_TESTS_H
 
@@ -24,7 +24,7 @@ static inline int room_teardown(void **state)
     return room_close(room_of_tests);
 }
 
-/* Each test opens this room, and leaves no descriptor behind. Returns how many failed. */
+/* Opens this room for each test, which must leave no descriptor behind. Returns how many failed. */
 static inline int room_run_kind(struct room *of_tests, enum room_kind kind,
                                 const struct CMUnitTest *tests, size_t count)
 {
@@ -38,7 +38,7 @@ static inline int room_run_kind(struct room *of_tests, enum room_kind kind,
     return 0;
 }
 
-/* The same with each kind of socket. */
+/* The same for each kind of socket. */
 static inline int room_run(struct room *of_tests, const struct CMUnitTest *tests, size_t count)
 {
     int failed = 0;

@@ -28,7 +28,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
 
 /* ---- Every string, every index ------------------------------------------------------------ */
 
-/* Roster parts: their first entry, which stands for all. */
+/* The fields that are strings. Of a roster part the first entry stands for all. */
 #define STRINGS(X)                                                                                 \
     X(HELLO, hello.rendezvous)                                                                     \
     X(REJECT, reject.text)                                                                         \
@@ -42,7 +42,7 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(DEAD, fate.why)                                                                              \
     X(LEFT, fate.why)
 
-/* X(type, field, the first number that is too large) */
+/* The fields that are indices: X(type, field, the first number that is too large) */
 #define INDEXES(X)                                                                                 \
     X(HELLO, hello.kind, HOOP_HELLO_KINDS)                                                         \
     X(HELLO, hello.from, HOOP_MAX_RANKS)                                                           \
@@ -92,7 +92,7 @@ const size_t judge_field_count = sizeof(judge_fields) / sizeof(judge_fields[0]);
 static uint64_t field_number(const struct judge_field *field, const union hoop_frame *f)
 {
     uint64_t number = 0;
-    memcpy(&number, (const uint8_t *)f + field->at, field->bytes); /* little-endian, as frames */
+    memcpy(&number, (const uint8_t *)f + field->at, field->bytes); /* little-endian, like frames */
     return number;
 }
 
@@ -101,7 +101,7 @@ static bool fields_are_safe(const union hoop_frame *f)
     for (size_t i = 0; i < judge_field_count; i++) {
         const struct judge_field *field = &judge_fields[i];
         const uint64_t number = field->below != 0 ? field_number(field, f) : 0;
-        /* a failure's rank may be nobody's; its region is none's kind */
+        /* a failure may have no rank; a failed region has no kind */
         const bool none =
             (f->header.type == HOOP_FRAME_REGION_IS && f->region_is.code != 0) ||
             ((f->header.type == HOOP_FRAME_REJECT || f->header.type == HOOP_FRAME_FAIL) &&
@@ -144,7 +144,7 @@ static bool address_is_safe(const struct hoop_address *address, bool must_be)
     return address->family == 4 || address->family == 6 || (!must_be && address->family == 0);
 }
 
-/* What is not a matter of one field. */
+/* Rules that concern more than one field. */
 static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
 {
     switch (f->header.type) {
@@ -181,7 +181,7 @@ static bool whole_is_safe(const union hoop_frame *f, size_t bytes, bool far)
 
 bool judge_is_safe(const union hoop_frame *f, size_t bytes, uint32_t fds, bool far)
 {
-    union hoop_frame whole; /* the fields of a short one are looked at by offset */
+    union hoop_frame whole; /* fields of a short frame are read by their offset */
     union hoop_frame right;
     if (bytes < sizeof(f->header) || bytes > sizeof(*f) || f->header.bytes != bytes ||
         fds != judge_fds(f, far)) {

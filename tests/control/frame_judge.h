@@ -1,5 +1,5 @@
 /*
- * What a reader that trusts a control message relies on, written apart from the checks of
+ * What code that trusts a control message relies on, written independently of the checks in
  * lib/control/frame.c.
  */
 #ifndef FRAME_JUDGE_H
@@ -8,19 +8,20 @@
 #include "control/frame.h"
 #include <stdbool.h>
 
-/* Every string and every index of every type. */
+/* Every string and every index of every type of message. */
 struct judge_field {
     uint32_t type;
     size_t at, bytes;
-    uint64_t below; /* 0: a string */
+    uint64_t below; /* the index must be below this; 0: a string */
 };
 extern const struct judge_field judge_fields[];
 extern const size_t judge_field_count;
 
-/* How many descriptors a reader would look for. far: over a network none can come. */
+/* How many descriptors the frame claims to bring. far: it came over a network, which carries
+ * none. */
 uint32_t judge_fds(const union hoop_frame *f, bool far);
 
-/* Could a reader that trusts the frame come to harm? */
+/* Can the frame do no harm to a reader that trusts it? */
 bool judge_is_safe(const union hoop_frame *f, size_t bytes, uint32_t fds, bool far);
 
 #endif

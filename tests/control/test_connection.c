@@ -1,6 +1,6 @@
 /*
- * Control connections between honest ends: proof, messages, refusals, hand-over, the end. What
- * others do is in test_connection_hostile.c. Over abstract names, IPv4 and IPv6.
+ * Control connections between honest ends: proof, messages, refusals, detaching, the end. Dishonest
+ * ends are in test_connection_hostile.c. Over abstract names, IPv4 and IPv6.
  */
 #include "control/control_room_tests.h"
 #include "runtime/watch.h"
@@ -90,7 +90,7 @@ static void test_handshake(void **state)
     party_destroy(&client);
     assert_true(room_await(&room, &room.server.closed, 1));
     assert_int_equal(room.server.why.code, HOOP_REMOTE_ERROR);
-    assert_int_equal(client.closed, 0); /* who destroys hears no more */
+    assert_int_equal(client.closed, 0); /* a destroyed connection reports nothing more */
 }
 
 static void test_secret(void **state)
@@ -143,7 +143,7 @@ static void test_many_messages(void **state)
     check_many(&client);
 }
 
-/* What is sent as soon as the connection is open. */
+/* Messages that are sent as soon as the connection is open. */
 static void test_early_messages(void **state)
 {
     struct party client = {.to_send = MANY, .on_opened = party_send_all};
@@ -181,7 +181,7 @@ static void test_refuse(void **state)
     assert_string_equal(client.last.reject.text, "I have heard 1 too many");
 }
 
-/* A reason finds its way also between two halves of a message. */
+/* The reason of a refusal gets through even between two halves of a message. */
 static void test_refuse_full(void **state)
 {
     struct party client = {.to_send = MANY};
@@ -192,7 +192,7 @@ static void test_refuse_full(void **state)
     assert_true(room_await(&room, &client.closed, 1));
     assert_true(room_await(&room, &room.server.closed, 1));
     assert_int_equal(client.why.code, HOOP_MISMATCH);
-    /* all that came was whole: at most the reason is not of the sequence */
+    /* all that came was whole; at most the reason is not part of the sequence */
     assert_int_equal(room.server.why.code, HOOP_REMOTE_ERROR);
     assert_true(room.server.bad <= 1);
 }
@@ -203,7 +203,7 @@ static void send_and_leave(struct party *party)
     party_leave(party);
 }
 
-/* Either end is destroyed in every callback in turn. */
+/* Destroys either end in each callback in turn. */
 static void test_destroy_anywhere(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void check_words(int fd)
         got += (size_t)more;
     }
     assert_string_equal(text, raw_words);
-    assert_int_equal(recv(fd, text, 1, 0), -1); /* no more, and non-blocking */
+    assert_int_equal(recv(fd, text, 1, 0), -1); /* no more bytes, and non-blocking */
     assert_int_equal(errno, EAGAIN);
 }
 
@@ -297,7 +297,7 @@ static void test_detach(void **state)
 
 /* ---- Places ------------------------------------------------------------------------------- */
 
-/* On one machine who is not let in comes again: somebody is there. */
+/* On one machine a client that finds the queue full is to come again, since somebody listens. */
 static void test_full_queue(void **state)
 {
     struct hoop_place place;
@@ -338,7 +338,7 @@ static void test_nobody(void **state)
     assert_int_equal(client.why.code, HOOP_REMOTE_ERROR);
     assert_non_null(strstr(client.why.text, text));
     assert_non_null(strstr(client.why.text, "ECONNREFUSED"));
-    /* destroyed, and refused, before the answer */
+    /* destroyed, or refused, before the answer */
     struct party hasty = {.room = NULL};
     assert_int_equal(party_connect_to(&hasty, &room, &place, NULL, &room.secret), HOOP_OK);
     party_destroy(&hasty);
@@ -369,7 +369,7 @@ static void test_from(void **state)
     assert_int_equal(hoop_address_parse(there.peer, &peer), HOOP_OK);
     assert_true(hoop_address_same_ip(&peer, &from) && peer.port != 77);
     party_destroy(&client);
-    /* not ours */
+    /* not an address of this machine */
     assert_int_equal(
         hoop_address_parse(room.kind == ROOM_TCP4 ? "198.51.100.7" : "2001:db8::7", &from),
         HOOP_OK);
@@ -411,7 +411,8 @@ static void check_taken(struct opening *opening, const char *words)
     assert_non_null(strstr(opening->failure.text, words));
 }
 
-/* An endpoint is shared by all of a process that want its place, and is gone with the last. */
+/* All that want the same place in a process share one endpoint, which closes with the last
+ * of them. */
 static void test_shared(void **state)
 {
     struct opening second = {.place = room.place};
@@ -429,7 +430,7 @@ static void test_shared(void **state)
     party_destroy(&client);
 }
 
-/* A range of two ports, of which somebody else has the first: whoever comes third has none. */
+/* A range of two ports, the first of which somebody else has: the third endpoint gets none. */
 static void test_ports(void **state)
 {
     struct hoop_place taken;
@@ -447,12 +448,12 @@ static void test_ports(void **state)
     second.place.address.port = third.place.address.port = 0;
     second.ports = third.ports = (struct hoop_ports){.first = port, .last = port};
     check_taken(&second, "cannot have port");
-    second.place.address.port = port; /* a port of its own counts before the range */
+    second.place.address.port = port; /* a port of its own takes precedence over the range */
     check_taken(&second, "cannot have port");
     second.place.address.port = 0;
     second.ports.last = third.ports.last = port < UINT16_MAX ? port + 1 : port;
     hoop_service_run(open_place, &second);
-    if (second.result == HOOP_OK) { /* else that one is somebody else's */
+    if (second.result == HOOP_OK) { /* otherwise somebody else has that port */
         assert_int_equal(second.address.port, port + 1);
         assert_true(hoop_address_same_ip(&second.address, &room.place.address));
         hoop_service_run(shut_place, &second);
@@ -460,7 +461,7 @@ static void test_ports(void **state)
         assert_non_null(strstr(second.failure.text, "EADDRINUSE"));
     }
     close(fd);
-    /* every address, or none of ours */
+    /* every address, or none of this machine's */
     memset(third.place.address.ip, 0, sizeof(third.place.address.ip));
     hoop_service_run(open_place, &third);
     assert_int_equal(third.result, HOOP_INVALID_ARGUMENT);
@@ -472,7 +473,7 @@ static void test_ports(void **state)
     assert_non_null(strstr(third.failure.text, "no address of this machine"));
 }
 
-/* A port is free again at once, though connections linger there. */
+/* A port can be used again at once, though old connections linger there. */
 static void test_reopen(void **state)
 {
     (void)state;
@@ -481,7 +482,7 @@ static void test_reopen(void **state)
         assert_int_equal(room_reopen(&room), HOOP_OK);
         room.server.opened = 0;
         join(&client);
-        party_destroy(&room.server); /* this end closes first: it is the one that lingers */
+        party_destroy(&room.server); /* this end closes first, so it is the one that lingers */
         assert_true(room_await(&room, &client.closed, 1));
     }
 }

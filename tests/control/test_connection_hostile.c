@@ -1,7 +1,7 @@
 /*
- * Control connections with ends that do not keep to the rules: strangers, liars, those who are slow
- * and those who never stop. Raw sockets play them. What all have in common: nobody hears of them,
- * and afterwards an honest end gets in. Over abstract names, IPv4 and IPv6.
+ * Control connections with ends that break the rules: strangers, liars, slow ones, and ones that
+ * never stop. Raw sockets play them. In all cases their owner hears nothing of them, and afterwards
+ * an honest client gets in. Over abstract names, IPv4 and IPv6.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,7 +26,7 @@
 
 static struct room room;
 
-/* Whatever went before, an honest client gets in; and before it nobody did. */
+/* An honest client gets in whatever happened before, and it is the first that does. */
 static void check_honest(void)
 {
     struct party client = {.to_send = 5};
@@ -62,11 +62,11 @@ static void test_silent(void **state)
         }
     }
     check_honest();
-    if (room_is_far(&room)) { /* the oldest made room for others; this end is open still */
+    if (room_is_far(&room)) { /* the oldest were closed; this end's sockets are still open */
         assert_true(room_fds(&room) <= STRANGERS + STRANGERS_PLACES + 1);
         assert_true(raw_ended(fds[0]));
         assert_true(raw_ended(fds[100]));
-    } else { /* who said half a hello is gone; the others are of this uid, and nobody's trouble */
+    } else { /* half a hello ends a connection; the others have this uid, and may stay */
         char byte;
         assert_true(raw_ended(fds[0]));
         assert_int_equal(recv(fds[1], &byte, 1, MSG_DONTWAIT), -1);
@@ -77,7 +77,7 @@ static void test_silent(void **state)
     }
 }
 
-/* An address from which somebody has proved himself has places of its own, and more of them. */
+/* An address from which a client has proved itself has places of its own, and more of them. */
 static void test_known_address(void **state)
 {
     int fds[STRANGERS];
@@ -89,14 +89,14 @@ static void test_known_address(void **state)
         assert_true(fds[i] >= 0);
     }
     check_honest();
-    assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), -1); /* it was not pushed out */
+    assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), -1); /* was not closed to make room */
     assert_int_equal(errno, EAGAIN);
     for (int i = 0; i < STRANGERS; i++) {
         close(fds[i]);
     }
 }
 
-/* Bytes that are no message: by chance, or made with care. */
+/* Bytes that are no message, by chance or by design. */
 static size_t make_garbage(uint64_t *seed, uint8_t *data, size_t room_bytes)
 {
     union hoop_frame frame;
@@ -107,18 +107,18 @@ static size_t make_garbage(uint64_t *seed, uint8_t *data, size_t room_bytes)
     }
     hoop_frame_init(&frame, 1 + (random >> 24) % (HOOP_FRAME_TYPE_COUNT - 1));
     switch (random % 4) {
-    case 0: /* chance */
+    case 0: /* random bytes */
         break;
-    case 1: /* a header of some type, then chance */
+    case 1: /* a header of some type, then random bytes */
         memcpy(data, &frame.header, sizeof(frame.header));
         bytes = bytes < sizeof(frame.header) ? sizeof(frame.header) : bytes;
         break;
-    case 2: /* of any length */
+    case 2: /* the same with any length */
         frame.header.bytes = (uint32_t)(random >> 32);
         memcpy(data, &frame.header, sizeof(frame.header));
         bytes = bytes < sizeof(frame.header) ? sizeof(frame.header) : bytes;
         break;
-    default: /* a hello with a byte wrong that no hello has so */
+    default: /* a hello with one byte that no valid hello has */
         raw_hello(&room, &frame);
         ((uint8_t *)&frame)[(random >> 40) % 12] ^= (uint8_t)(1 + (random >> 56) % 255);
         bytes = sizeof(frame.hello);
@@ -145,7 +145,7 @@ static void test_garbage(void **state)
     check_honest();
 }
 
-/* Right messages at the wrong time. */
+/* Valid messages at the wrong time. */
 static void test_before_proof(void **state)
 {
     union hoop_frame hello;
@@ -175,7 +175,8 @@ static void test_before_proof(void **state)
     check_honest();
 }
 
-/* A type that may not come yet ends it with its header: the rest is not waited for. */
+/* A message of a type that is not allowed yet ends the connection at its header; the rest is not
+ * awaited. */
 static void test_header_is_enough(void **state)
 {
     (void)state;
@@ -193,7 +194,7 @@ static void test_header_is_enough(void **state)
     check_honest();
 }
 
-/* The words of an honest client, said again, prove nothing. */
+/* What an honest client has sent proves nothing when it is sent again. */
 static void test_replay(void **state)
 {
     union hoop_frame hello;
@@ -207,7 +208,7 @@ static void test_replay(void **state)
     assert_true(raw_receive(&room, fd, &answer));
     memcpy(nonce, answer.challenge.nonce, sizeof(nonce));
     raw_proof(&room, &hello, &answer, &proof);
-    close(fd); /* it never says it */
+    close(fd); /* without sending the proof */
     for (int round = 0; round < 3; round++) {
         fd = raw_connect(&room);
         assert_true(raw_send(fd, &hello, hello.header.bytes, sizeof(hello)));
@@ -218,7 +219,7 @@ static void test_replay(void **state)
         assert_true(raw_ended(fd));
         close(fd);
     }
-    /* nor does the server's own answer, sent back */
+    /* nor does the server's own answer, sent back to it */
     fd = raw_connect(&room);
     assert_true(raw_send(fd, &hello, hello.header.bytes, sizeof(hello)));
     assert_true(raw_receive(&room, fd, &answer));
@@ -241,7 +242,8 @@ static void count_version_warnings(void *arg, hoop_log_level_t level, const char
     }
 }
 
-/* A client of another version is told ours, and the listener's user, once, that one came. */
+/* A client of another version is told ours; the user of the listener is told, once, that one
+ * came. */
 static void test_version(void **state)
 {
     union hoop_frame frame;
@@ -266,7 +268,7 @@ static void test_version(void **state)
     assert_int_equal(version_warnings, 1);
 }
 
-/* Honest, but a byte at a time. */
+/* An honest client that sends one byte at a time. */
 static void test_byte_by_byte(void **state)
 {
     union hoop_frame frame;
@@ -314,7 +316,7 @@ static void test_proven_garbage(void **state)
     check_honest();
 }
 
-/* One that takes nothing is given up when too much waits for it. */
+/* An end that reads nothing is closed when too much waits to be sent to it. */
 static void test_never_reads(void **state)
 {
     (void)state;
@@ -333,7 +335,7 @@ static void refuse_it(struct party *party)
     hoop_connection_refuse(party->connection, hoop_error(HOOP_REMOTE_ERROR, "enough"));
 }
 
-/* One that has been refused and goes on sending does not keep the connection. */
+/* A client that was refused and goes on sending can't keep the connection open. */
 static void test_never_stops(void **state)
 {
     union hoop_frame frame;
@@ -352,7 +354,7 @@ static void test_never_stops(void **state)
 
 /* ---- Servers that lie --------------------------------------------------------------------- */
 
-/* Connects a client to a server that answers its hello with `bytes` bytes of this. */
+/* Connects a client to a server that answers its hello with these bytes. */
 static void client_meets(struct party *client, const void *data, size_t bytes)
 {
     struct hoop_place place;
@@ -409,8 +411,8 @@ static void detach_it(struct party *party)
 }
 
 /*
- * A server that says welcome and more in one breath: what comes after the welcome is a message, or
- * belongs to whom the connection is handed.
+ * A server that sends its welcome and more at once: what follows the welcome is a message, or
+ * belongs to the code that the connection is detached to.
  */
 static void test_one_breath(void **state)
 {
@@ -450,7 +452,7 @@ static void test_one_breath(void **state)
     close(listen_fd);
 }
 
-/* "Come back later" is no answer any more once the welcome was said. */
+/* "Come back later" is no valid answer after the welcome. */
 static void test_late_later(void **state)
 {
     struct party client = {.room = NULL};
@@ -477,7 +479,7 @@ static void test_late_later(void **state)
 
 /* ---- Patience ----------------------------------------------------------------------------- */
 
-/* A stranger that dribbles is not waited for for ever. */
+/* A stranger that sends only a byte now and then is not awaited for ever. */
 static void test_patience(void **state)
 {
     union hoop_frame hello;
@@ -487,7 +489,7 @@ static void test_patience(void **state)
     raw_hello(&room, &hello);
     assert_true(raw_send(stranger, &hello, sizeof(hello.header) + 1, sizeof(hello)));
     assert_true(raw_ended(stranger));
-    if (room_is_far(&room)) { /* on a Unix socket half a hello is no message */
+    if (room_is_far(&room)) { /* on a Unix socket half a hello is not a message */
         assert_true(hoop_now_ns() - since >= 4900 * HOOP_NS_PER_MS);
     }
     close(stranger);

@@ -1,6 +1,6 @@
 /*
- * The dialer: finds who begins to serve late, goes on whatever a stranger says, ends at once for
- * what lies on this side, and says of every place what came of it.
+ * The dialer finds a server that starts late, goes on whatever strangers answer, gives up at once
+ * if the cause is on this side, and reports for every place what happened there.
  */
 #include "base/clock.h"
 #include "control/control_room_tests.h"
@@ -19,7 +19,7 @@
 
 #define SOON_MS 400u
 
-/* A search, and what became of it. Notes under the room's lock. */
+/* A search and its notes, which are under the room's lock. */
 struct search {
     struct room *room;
     struct hoop_dialer *dialer;
@@ -27,7 +27,7 @@ struct search {
     uint32_t count;
     bool wrong_secret;
     uint64_t deadline_ns;
-    const struct hoop_place *later; /* for the next round */
+    const struct hoop_place *later; /* the place for the next round */
     uint32_t found, failed, rounds;
     hoop_result_t code;
     char why[HOOP_FAILURE_TEXT_BYTES];
@@ -129,7 +129,8 @@ static void test_found(void **state)
     assert_int_equal(search.failed, 0);
 }
 
-/* Nobody serves there yet; then somebody does, who does not expect it yet; then he does. */
+/* First nobody serves there; then a server does, but does not expect this client yet; then
+ * it does. */
 static void test_late(void **state)
 {
     struct search search = {.places = {room.place}};
@@ -167,12 +168,12 @@ static void test_in_vain(void **state)
     }
     expect_words(&search, room.kind == ROOM_UNIX ? "nobody is there" : "ECONNREFUSED");
     const char *took = strstr(search.why, " for ");
-    assert_non_null(took); /* the dialer's own clock began a little later than this one's */
+    assert_non_null(took); /* the dialer's clock began a little later than this one's */
     assert_in_range(strtoull(took + 5, NULL, 10), SOON_MS - SOON_MS / 4, 20 * SOON_MS);
 }
 
-/* Over TCP anybody may be who cannot prove it: the dialer goes on, and says so in the end. On one
- * machine, where the kernel vouches for him, it ends at once. */
+/* Over TCP a server that can't prove itself may be anybody: the dialer goes on, and says so in the
+ * end. On one machine, where the kernel vouches for the server, it ends at once. */
 static void test_unproven(void **state)
 {
     struct search search = {.places = {room.place}, .wrong_secret = true};
@@ -187,7 +188,7 @@ static void test_unproven(void **state)
     assert_true((search.rounds > 1) == (room.kind != ROOM_UNIX));
 }
 
-/* No descriptor left: that is this side's trouble, and no time mends it. */
+/* Running out of descriptors is a problem of this side, and waiting does not solve it. */
 static void test_own_limit(void **state)
 {
     struct search search = {.places = {room.place}};
@@ -215,8 +216,8 @@ static void set_until(void *arg)
     hoop_dialer_until(until->search->dialer, until->deadline_ns);
 }
 
-/* A deadline may come nearer while somebody is dialled who says nothing, and go away. full: not
- * even TCP hears of him. */
+/* While a server is dialled that does not answer, the deadline may be moved nearer, or removed.
+ * full: not even TCP answers. */
 static void check_until(bool full)
 {
     struct search search = {.count = 1};

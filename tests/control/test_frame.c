@@ -1,8 +1,7 @@
 /*
- * The checks of control messages: what is right passes; whatever else arrives, on a Unix socket or
- * on a stream, only what cannot hurt does. Built with -DHOOP_FUZZ and clang's -fsanitize=fuzzer,
- * the same judges run under libFuzzer; without, over a seeded stream of random and mutated
- * messages.
+ * The checks of control messages: valid messages pass; of all others, on a Unix socket or on a
+ * stream, only harmless ones do. Built with -DHOOP_FUZZ and clang's -fsanitize=fuzzer the same
+ * judges run under libFuzzer; otherwise over a seeded sequence of random and mutated messages.
  */
 #include "base/clock.h"
 #include "control/frame_judge.h"
@@ -16,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* The data lies in memory of exactly its size, so that ASan sees a read past its end. */
+/* The copy lies in memory of exactly its size, so that ASan notices reads past its end. */
 static void *copy_of(const void *data, size_t bytes)
 {
     void *copy = malloc(bytes > 0 ? bytes : 1);
@@ -34,7 +33,7 @@ static bool passes(const uint8_t *data, size_t bytes, uint32_t fds)
     const bool safe = result != HOOP_OK || judge_is_safe(frame, bytes, fds, false);
     free(frame);
     if (!safe) {
-        abort(); /* the finding */
+        abort(); /* tells libFuzzer */
     }
     return result == HOOP_OK;
 }
@@ -52,8 +51,8 @@ static bool passes_far(const uint8_t *data, size_t bytes)
 }
 
 /*
- * Reads a stream of messages as a connection does: header, then the rest of the message, then the
- * next. Returns how many it took before the first bad one.
+ * Reads a stream of messages as a connection does: a header, the rest of the message, the next
+ * header. Returns how many it accepted before the first bad one.
  */
 static uint32_t read_stream(const uint8_t *data, size_t bytes)
 {
@@ -92,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
 #else
 
-/* A right message of every type. */
+/* Makes a valid message of each type. */
 static void make(union hoop_frame *f, enum hoop_frame_type type)
 {
     hoop_frame_init(f, type);
@@ -198,7 +197,7 @@ static void test_wrong_form(void **state)
         const uint32_t fds = judge_fds(&f, false);
         for (size_t length = 0; length < sizeof(f); length++) {
             assert_true(frame_passes(&f, length, fds) == (length == bytes));
-            f.header.bytes = (uint32_t)length; /* the header lies along */
+            f.header.bytes = (uint32_t)length; /* the header says so, too */
             assert_true(frame_passes(&f, length, fds) == (length == bytes));
             f.header.bytes = bytes;
         }
@@ -256,13 +255,13 @@ static void test_every_field(void **state)
             continue;
         }
         const bool failure = field->type == HOOP_FRAME_REJECT || field->type == HOOP_FRAME_FAIL;
-        const uint64_t most = failure ? UINT64_MAX - 1 : UINT64_MAX; /* -1: nobody */
+        const uint64_t most = failure ? UINT64_MAX - 1 : UINT64_MAX; /* -1 means no rank */
         check_refused(&f, field, &field->below, field->bytes);
         check_refused(&f, field, &most, field->bytes);
     }
 }
 
-/* What is between fields, or is no index. */
+/* Wrong values between fields, and in fields that are no indices. */
 static void test_wrong_fields(void **state)
 {
     union hoop_frame f;
@@ -278,7 +277,7 @@ static void test_wrong_fields(void **state)
     REJECTS(HELLO, f.hello.dialled.family = 5);
     REJECTS(REJECT, f.reject.code = HOOP_OK);
     REJECTS(REJECT, f.reject.code = HOOP_AGAIN);
-    REJECTS(REJECT, f.reject.code = 63); /* no code of ours */
+    REJECTS(REJECT, f.reject.code = 63); /* not a code of hoop's */
     REJECTS(REJECT, (f.reject.code = HOOP_IN_PROGRESS, f.reject.rank = 0));
     REJECTS(FAIL, f.fail.code = HOOP_IN_PROGRESS);
     REJECTS(FAIL, f.fail.code = HOOP_OK);
@@ -299,7 +298,7 @@ static void test_wrong_fields(void **state)
     REJECTS(ROSTER, f.roster.machines = 0);
     REJECTS(ROSTER_PART, f.part.first = HOOP_MAX_RANKS - 2);
     REJECTS(ROSTER_PART, hoop_frame_set_count(&f, 7, 0));
-    REJECTS(ROSTER_PART, f.part.count += 1u << 29); /* the product wraps around */
+    REJECTS(ROSTER_PART, f.part.count += 1u << 29); /* the product overflows */
     REJECTS(ROSTER_PART, f.part.entries[2].pid = -1);
     REJECTS(ROSTER_PART, f.part.entries[2].cpus.local_n = HOOP_MAX_RANKS + 1);
     REJECTS(ROSTER_PART, f.part.entries[2].has_fd = 2);
@@ -324,7 +323,7 @@ static void test_wrong_fields(void **state)
 #undef REJECTS
 }
 
-/* A failure there and back; what came from elsewhere in it does no harm. */
+/* A failure is sent and received; what other senders may put into one does no harm. */
 static void test_failure(void **state)
 {
     const struct hoop_failure later = {.code = HOOP_AGAIN, .rank = -1, .text = "in a moment"};
@@ -344,7 +343,7 @@ static void test_failure(void **state)
     assert_string_equal(back.text, "a [2J");
 }
 
-/* Since when somebody waits, by two clocks. */
+/* Since when a rank waits, converted between two clocks. */
 static void test_beat(void **state)
 {
     static const uint64_t waited[] = {0, 1, 999, 86400000, UINT32_MAX};
@@ -361,7 +360,7 @@ static void test_beat(void **state)
     assert_int_equal(f.beat.waited_ms, UINT64_MAX / HOOP_NS_PER_MS);
     hoop_frame_make_beat(&f, 9, 7);
     assert_int_equal(hoop_frame_waiting_since(&f.beat, 5000), 5000);
-    f.beat.waited_ms = HOOP_NEVER - 1; /* anybody may say so */
+    f.beat.waited_ms = HOOP_NEVER - 1; /* any sender may claim this */
     assert_true(frame_passes(&f, f.header.bytes, 0));
     assert_int_equal(hoop_frame_waiting_since(&f.beat, 5000), 0);
     hoop_frame_make_beat(&f, HOOP_NEVER, 7);
@@ -377,7 +376,8 @@ static bool frame_passes_far(const union hoop_frame *f)
     return good;
 }
 
-/* Over a network the same messages, but what is about shared memory, descriptors and secrets. */
+/* Over a network the same messages are allowed, except those about shared memory, descriptors and
+ * secrets. */
 static void test_far(void **state)
 {
     union hoop_frame f;
@@ -406,7 +406,7 @@ static void test_far(void **state)
     assert_true(frame_passes_far(&f) && frame_passes(&f, f.header.bytes, 0));
 }
 
-/* A header alone says how long its message is, or that there will be none. */
+/* The header alone tells how long its message is, or that it is invalid. */
 static void test_stream_header(void **state)
 {
     union hoop_frame f;
@@ -434,7 +434,7 @@ static void test_stream_header(void **state)
     }
 }
 
-/* Up to 5 bytes of a right message changed, now and then its length; returns that. */
+/* Changes up to 5 bytes of a valid message, and now and then its length. Returns the length. */
 static size_t mutate(union hoop_frame *f, uint64_t *seed)
 {
     const uint64_t random = splitmix(seed);
@@ -466,10 +466,10 @@ static void test_mutations(void **state)
         passed += passes((const uint8_t *)&f, length, fds) ? 1 : 0;
         passed_far += passes_far((const uint8_t *)&f, length) ? 1 : 0;
     }
-    assert_true(passed > 10000 && passed_far > 10000); /* else this looked at refusals only */
+    assert_true(passed > 10000 && passed_far > 10000); /* else it only tested refusals */
 }
 
-/* Streams of messages of which some are wrong, and streams of anything. */
+/* Streams of messages some of which are invalid, and streams of arbitrary bytes. */
 static void test_stream_mutations(void **state)
 {
     uint64_t seed = 19700101;

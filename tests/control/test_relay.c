@@ -1,8 +1,8 @@
 /*
- * Somebody between the two ends of a connection, without the secret. Without HOOP_NAT he gets
- * nowhere: both ends notice that the one dialled another port than the other one listens at. With
- * HOOP_NAT=1, which stands here for whoever sits on the way between two machines, the connection
- * comes about through him, and then he can read and end, and no more.
+ * An attacker between the two ends of a connection, without the secret. Without HOOP_NAT it gets
+ * nowhere: both ends notice that one dialled another port than the other listens at. With
+ * HOOP_NAT=1, which here stands for an attacker on the way between two machines, the connection is
+ * made through it, and then it can only read, and end the connection.
  */
 #include "base/settings.h"
 #include "control/control_room.h"
@@ -18,8 +18,8 @@
 #include <cmocka.h>
 
 #define MESSAGES 20u
-#define VICTIM 7u /* of the client's messages, the one that something happens to */
-#define EARLY 2u  /* hello and proof go before them */
+#define VICTIM 7u /* which of the client's messages it manipulates */
+#define EARLY 2u  /* hello and proof come first */
 
 enum deed { PASS, FLIP, DROP, REPEAT, REFLECT, FORGE };
 
@@ -28,14 +28,14 @@ struct relay {
     int listen_fd;
     struct hoop_place place;
     pthread_t thread;
-    uint32_t said; /* frames of the client's so far */
+    uint32_t said; /* frames that the client has sent so far */
 };
 
 static enum room_kind kind;
 static struct room room;
 static struct relay relay;
 
-/* One frame from a to b. False: it is over. */
+/* Passes one frame from `from` to `to`. False: the connection has ended. */
 static bool relay_frame(struct relay *r, int from, int to, bool of_client)
 {
     union hoop_frame frame;
@@ -52,7 +52,7 @@ static bool relay_frame(struct relay *r, int from, int to, bool of_client)
     case FLIP:
         ((uint8_t *)&frame)[bytes - 1] ^= 0x10;
         return raw_send(to, &frame, bytes, bytes);
-    case FORGE: /* a message of his own, well-formed */
+    case FORGE: /* a well-formed message of the attacker's own */
         party_fill(&frame, VICTIM);
         return raw_send(to, &frame, frame.header.bytes, sizeof(frame));
     case REPEAT:
@@ -135,7 +135,8 @@ static void test_other_port(void **state)
     end(&client);
 }
 
-/* He rewrites the hello, so that the server finds its own address in it: the proof covers it. */
+/* It rewrites the hello, so that the server finds its own address there; but the proof covers the
+ * hello. */
 static void test_rewritten(void **state)
 {
     struct party client = {.room = NULL};
@@ -149,10 +150,10 @@ static void test_rewritten(void **state)
     assert_int_equal(frame.header.type, HOOP_FRAME_HELLO);
     frame.hello.dialled = room.place.address;
     assert_true(raw_send(here, &frame, frame.header.bytes, sizeof(frame)));
-    assert_true(raw_receive(&room, here, &frame)); /* the server is content so far */
+    assert_true(raw_receive(&room, here, &frame)); /* the server has found nothing wrong so far */
     assert_int_equal(frame.header.type, HOOP_FRAME_CHALLENGE);
     assert_true(raw_send(there, &frame, frame.header.bytes, sizeof(frame)));
-    assert_true(room_await(&room, &client.closed, 1)); /* the client is not */
+    assert_true(room_await(&room, &client.closed, 1)); /* the client has */
     assert_int_equal(client.why.code, HOOP_NOT_AUTHENTICATED);
     assert_non_null(strstr(client.why.text, "could not prove"));
     assert_int_equal(client.opened + room.server.opened, 0);
@@ -177,17 +178,18 @@ static void test_passed_on(void **state)
     end(&client);
 }
 
-/* Of this one alone: a compiler that sees both parties may look at the other one, too, which its
- * thread still writes. */
+/* Not inlined: a compiler that sees both parties might also read the other one, to which its thread
+ * still writes. */
 __attribute__((noinline)) static void check_victim(const struct party *victim, uint32_t taken)
 {
     assert_int_equal(victim->why.code, HOOP_NOT_AUTHENTICATED);
     assert_non_null(strstr(victim->why.text, "ROSTER_PART was changed on the way"));
-    assert_int_equal(victim->bad, 0); /* the other one is told why */
+    assert_int_equal(victim->bad, 0); /* only the other end is sent the reason */
     assert_int_equal(victim->messages, taken);
 }
 
-/* What he does to a message ends the connection at who gets it, which has taken what was before. */
+/* Manipulating a message ends the connection at its receiver, which has accepted the messages
+ * before. */
 static void check_deed(enum deed deed)
 {
     struct party client = {.room = NULL};
