@@ -1,4 +1,5 @@
-/* Which stores copy to others: all ranks time the same calls, and each follows what it heard. */
+/* Which kind of stores copies to others: all ranks time the same calls, and each follows the times
+ * that it has heard. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ struct count {
     uint32_t how[HOOP_COPY_COUNT], past, timed;
 };
 
-/* So many calls, which take so long each way; 0: that way cannot be taken, it is never told. */
+/* Makes so many calls, which take ns[] in each way. 0: the time of that way is never told. */
 static struct count run_ways(struct hoop_copies_row *row, uint32_t around, uint32_t calls,
                              uint32_t may, const uint64_t ns[HOOP_COPY_COUNT])
 {
@@ -55,8 +56,8 @@ static int forget(void **state)
     return 0;
 }
 
-/* First a round that is not timed and one by either; then the faster; and a round by either in each
- * period. */
+/* First a round without timing and one in each way, then the faster way, and in each period one
+ * more round in each way. */
 static void test_rounds(void **state)
 {
     (void)state;
@@ -106,7 +107,8 @@ static void test_together(void **state)
     }
 }
 
-/* One call that took long changes little, a machine that has changed all. */
+/* One call that took long changes little; a machine that has become different changes the
+ * choice. */
 static void test_change(void **state)
 {
     (void)state;
@@ -118,7 +120,7 @@ static void test_change(void **state)
     assert_true(run(row, 1, 640, 1000, 9000).past < 20);
 }
 
-/* Of three ways, and of one; one that is never told of is not taken but to try. */
+/* With three ways, and with one. A way whose time is never told is only used for trials. */
 static void test_ways(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * What is learned of reading and copying: who is tried when, what trying costs, that a change is
- * noticed, and what the announced choice does to a plan.
+ * What is learned about reading and copying: when each is tried, what trying costs, that a change
+ * is noticed, and what the announced choice means for a plan.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,8 @@ static bool next(bool model)
     return hoop_learned_reads(&learned, HOOP_COLL_GATHER, BLOCK, model);
 }
 
-/* So many calls, of which reading takes one time and copying the other. Returns how many read. */
+/* Makes so many calls, with one time for reading and one for copying. Returns how many of them
+ * read. */
 static unsigned run(unsigned calls, bool model, uint64_t read_ns, uint64_t copy_ns)
 {
     unsigned read = 0;
@@ -57,7 +58,7 @@ static void test_order(void **state)
     }
 }
 
-/* Trying costs a percent, and is never given up. */
+/* Trying costs one percent, and is never given up. */
 static void test_trying(void **state)
 {
     (void)state;
@@ -71,7 +72,8 @@ static void test_trying(void **state)
     }
 }
 
-/* One call that takes long changes nothing; a machine that has changed does, after a while. */
+/* One call that takes long changes nothing; a machine that has become different does, after a
+ * while. */
 static void test_change(void **state)
 {
     (void)state;
@@ -83,12 +85,12 @@ static void test_change(void **state)
     assert_in_range(run(4000, true, 10000, 15000), 2000, 4000);
 }
 
-/* What is slow at first, with nothing in the caches, and fast from then on, is found to be fast. */
+/* What is slow at first, with cold caches, and fast from then on, is found to be fast. */
 static void test_cold(void **state)
 {
     (void)state;
     unsigned copied = 0, last = 0;
-    (void)run(2 * HOOP_LEARNED_TRIES, true, 10000, 30000); /* when all was new */
+    (void)run(2 * HOOP_LEARNED_TRIES, true, 10000, 30000); /* while all was cold */
     for (unsigned i = 0; i < 2000; i++) {
         const bool reads = next(true);
         last = reads ? 0 : last + 1;
@@ -101,7 +103,7 @@ static void test_cold(void **state)
     assert_in_range(copied, 1000, 2000);
 }
 
-/* A size and a collective say nothing of others; sizes alike share what they learn. */
+/* What is learned for one size or collective says nothing about others; similar sizes share it. */
 static void test_apart(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * Profiles: what is read, what is refused and how, and that the cost model's choice in memory
- * follows their numbers, which that of links does not.
+ * Profiles: what is read, what is refused and with which text; that the cost model's choices in
+ * memory follow their numbers, and those over links do not.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static const struct {
 };
 #define LINES COUNT_OF(lines)
 
-/* All lines; line `other` has this value (NULL: it is left out). */
+/* Writes all lines; line `other` gets this value (NULL: it is left out). */
 static size_t write_lines(char text[4096], size_t other, const char *value)
 {
     size_t at = 0;
@@ -99,7 +99,7 @@ static void test_right(void **state)
                      builtin[HOOP_COST_OVERSUBSCRIBED].barrier_per);
     assert_int_equal(profile.memory[HOOP_COST_OVERSUBSCRIBED].folded,
                      builtin[HOOP_COST_OVERSUBSCRIBED].folded);
-    /* the last first, blanks, comments, what other systems end lines with */
+    /* the last line first, with blanks, comments, and other systems' line ends */
     size_t at = (size_t)snprintf(loose, sizeof(loose), "# 1\n\n \t\r\n  # version = 2\n");
     for (size_t i = LINES; i-- > 0;) {
         at += (size_t)snprintf(loose + at, sizeof(loose) - at, "\t%s=%s  \r\n", lines[i].key,
@@ -169,7 +169,7 @@ static void test_other_versions(void **state)
     }
 }
 
-/* At every byte: what is left is refused. */
+/* A profile that is cut off at any byte is refused. */
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -190,13 +190,13 @@ static void test_other_lines(void **state)
     (void)state;
     static const struct {
         const char *text, *what;
-        size_t bytes; /* 0: all of it */
+        size_t bytes; /* 0: the whole text */
     } cases[] = {
         {"version=2\nnonsense\n", "line 2: \"nonsense\", expected key = value", 0},
         {"version=2\n\x1b[31m=\n", "line 2: \"[31m\" is no key of a profile", 0},
         {"version=2\n#\nsync = 5\n", "line 3: \"sync\" is no key of a profile", 0},
         {"version=2\n = 5\n", "line 2: \"\" is no key of a profile", 0},
-        /* what may be somebody's secret */
+        /* text that may be a secret is not repeated */
         {"root:x:0\n", "line 1: \"...\", expected key = value", 0},
         {"#\nroot = x\n", "line 2: \"...\" is no key of a profile", 0},
         {"memory_sync_ns = x\n", "memory_sync_ns is \"...\", expected default or", 0},
@@ -211,7 +211,7 @@ static void test_other_lines(void **state)
     }
 }
 
-/* Of the numbers, and of nothing else. */
+/* The digest depends on the numbers and on nothing else. */
 static void test_digest(void **state)
 {
     (void)state;
@@ -246,8 +246,8 @@ static uint64_t links_cost(void)
     return hoop_cost(HOOP_COST_LINKS, &plan, 131072);
 }
 
-/* Where oneshot costs as much as slab: sync + (moved + n folded) S = 3 barrier + (2 (n - 1) / n
- * moved + folded) S. */
+/* The size at which oneshot costs as much as slab: sync + (moved + n folded) S = 3 barrier + (2 (n
+ * - 1) / n moved + folded) S. */
 static void test_choice(void **state)
 {
     (void)state;
