@@ -1,6 +1,6 @@
 /*
- * lib/inspect: the JSON writer. Every text is written into buffers of every size, so that each cut
- * falls everywhere; the byte behind each buffer must stay.
+ * lib/inspect: the JSON writer. Every text is written to buffers of every size, so that it is cut
+ * at every place; the byte behind each buffer must stay unchanged.
  */
 #include "inspect/json.h"
 #include <setjmp.h>
@@ -79,8 +79,8 @@ static void write_utf8(struct hoop_json *json)
                      "\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xa7\xed\x9f\xbf\xf4\x8f\xbf\xbf");
     hoop_json_string(json, NULL,
                      "a\xff"
-                     "b\x80");                            /* no lead */
-    hoop_json_string(json, NULL, "\xc0\xaf\xe0\x80\x80"); /* longer than needed */
+                     "b\x80");                            /* not a lead byte */
+    hoop_json_string(json, NULL, "\xc0\xaf\xe0\x80\x80"); /* longer than necessary */
     hoop_json_string(json, NULL, "\xed\xa0\x80");         /* a surrogate */
     hoop_json_string(json, NULL, "\xf4\x90\x80\x80");     /* above U+10FFFF */
     hoop_json_string(json, NULL, "\xf0\x9f\x90");         /* ends too early */

@@ -1,5 +1,5 @@
 /*
- * What another thread sees of comms and streams that are in use: whole lines, and what an operation
+ * What other threads see of comms and streams that are in use: whole lines, and what an operation
  * waits for.
  */
 #include <setjmp.h>
@@ -48,7 +48,7 @@ static void end(hoop_comm_t comms[2])
     assert_int_equal(hoop_comm_destroy(comms[1]), HOOP_OK);
 }
 
-/* The text of a comm or, NULL, of the process. */
+/* The report of a comm or, for NULL, of the process. */
 static const char *look(hoop_comm_t comm)
 {
     static char text[1 << 16];
@@ -57,7 +57,7 @@ static const char *look(hoop_comm_t comm)
     return text;
 }
 
-/* Looks until what is there. */
+/* Looks until the report contains `what`. */
 static bool comes(hoop_comm_t comm, const char *what)
 {
     const time_t until = time(NULL) + PATIENCE_S;
@@ -68,7 +68,7 @@ static bool comes(hoop_comm_t comm, const char *what)
     return strstr(text, what) != NULL;
 }
 
-/* Even operations are of one kind, odd ones of another. */
+/* Operations with even numbers are of one kind, those with odd numbers of another. */
 struct caller {
     pthread_t thread;
     hoop_comm_t comm;
@@ -99,7 +99,7 @@ static void join(struct caller *caller)
     assert_int_equal(caller->result, HOOP_OK);
 }
 
-/* Every line is of one operation, and they are in order. */
+/* Every line describes one operation, and they are in order. */
 static void check_lines(const char *text)
 {
     static const char key[] = "\"sequence\":";
@@ -162,7 +162,7 @@ static void test_whom_it_waits_for(void **state)
     end(comms);
 }
 
-/* Transfers have no sequence of their own, and yet a line each. */
+/* Transfers have no sequence numbers, but each has a line. */
 static void test_transfers_are_listed(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_streams(void **state)
     end(comms);
 }
 
-/* The process's own report: as hoopinfo --job reads it. */
+/* Finds the address of this process's own report, as hoopinfo --job does. */
 static socklen_t report_find(struct sockaddr_un *ret)
 {
     char line[256], prefix[64], name[108] = "";
@@ -296,12 +296,12 @@ static void *abort_main(void *arg)
 {
     struct aborter *aborter = arg;
     hoop_comm_abort(aborter->comm);
-    /* relaxed: nothing but the library's own locks orders this before the report */
+    /* relaxed: only the library's own locks may order this before the report */
     atomic_store_explicit(&aborter->done, true, memory_order_relaxed);
     return NULL;
 }
 
-/* What another thread has aborted is told of without a look at what it gave back. */
+/* An aborted comm is reported without access to what it has freed. */
 static void test_report_of_aborted(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_report_of_aborted(void **state)
     end(comms);
 }
 
-/* As many streams as have room are told of, the others counted; what is there is whole. */
+/* As many streams as fit are reported, and the others counted; the text is complete. */
 static void test_streams_without_room(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_streams_without_room(void **state)
     }
 }
 
-/* Who connects waits, and costs nothing meanwhile. */
+/* Without descriptors clients that connect wait, which costs the service no CPU. */
 static void test_report_without_descriptors(void **state)
 {
     (void)state;
@@ -380,7 +380,8 @@ static void test_report_without_descriptors(void **state)
     assert_non_null(strstr(report_receive(fd), "\"comms\":[]"));
 }
 
-/* Another user connects for half a second, as fast as it can. Ends with 0: it was slowed down. */
+/* In a child: connects as another user for half a second, as fast as possible. Exits with 0 if it
+ * was slowed down. */
 static void report_flood(const struct sockaddr_un *address, socklen_t bytes)
 {
     struct timespec start, now;
@@ -398,7 +399,7 @@ static void report_flood(const struct sockaddr_un *address, socklen_t bytes)
         clock_gettime(CLOCK_MONOTONIC, &now);
         ms = (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
     }
-    /* what fits the backlog, and what it takes each 100 ms */
+    /* as many as the backlog holds, and as are accepted in each 100 ms */
     _exit(connections <= 1100 + (ms / 100 + 2) * 256 ? 0 : 1);
 }
 
@@ -426,7 +427,7 @@ static void test_report_in_a_flood(void **state)
     end(comms);
 }
 
-/* Names are kept whole, or refused. */
+/* Names are kept in full, or refused. */
 static void test_names(void **state)
 {
     (void)state;
