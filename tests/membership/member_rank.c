@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RANK_WORDS 64u /* pulses from 0, goodbyes from here, in the segment */
+#define RANK_WORDS 64u /* of the segment: pulses from 0 on, goodbyes from here on */
 
 extern char **environ;
 
@@ -59,7 +59,7 @@ static void rank_event(void *arg, const struct hoop_event *event)
     const struct rank *rank = arg;
     if (event->kind == HOOP_EVENT_ANSWER) {
         rank_fetched(rank, event);
-    } else { /* a blob: said by whose end sends? */
+    } else { /* a blob: is it from the end that sends data? */
         dprintf(rank->out, "blob %u %" PRIu64 " %d %.*s\n", event->rank, event->id,
                 event->part == 0, (int)event->blob.bytes, (const char *)event->blob.data);
     }
@@ -190,7 +190,7 @@ void rank_finish(struct rank *rank)
 
 /* ---- A rank in a process of its own ------------------------------------------------------- */
 
-/* This process's, and the host id. Freed by the caller, but for the strings. */
+/* This process's environment, with the host id. The caller frees the array, but not the strings. */
 static char **rank_environment(const char *host_id)
 {
     static char variable[32];
@@ -338,7 +338,7 @@ static void rank_raise(const struct rank *rank, unsigned culprit, const char *te
     hoop_member_raise(rank->member, &failure);
 }
 
-/* A child that lives on, and says whether hoop refuses to work there. */
+/* Forks a child that lives on, and reports whether hoop refuses to work in it. */
 static void rank_fork(const struct rank *rank)
 {
     const pid_t child = fork();
@@ -346,7 +346,7 @@ static void rank_fork(const struct rank *rank)
         const bool refused = hoop_service_start() == HOOP_INVALID_USAGE;
         dprintf(rank->out, refused ? "forked\n" : "hoop works in a forked child\n");
         close(rank->out);
-        /* It outlives the test: nobody shall wait for the end of its output. */
+        /* It outlives the test, so it must not keep the output open. */
         close(STDOUT_FILENO);
         close(STDERR_FILENO);
         (void)alarm(20);
@@ -356,7 +356,7 @@ static void rank_fork(const struct rank *rank)
     }
 }
 
-/* False: quit. */
+/* Carries out an order. False: it was "quit". */
 static bool rank_obey(struct rank *rank, const char *order, void **memory)
 {
     unsigned a = 0;
@@ -425,7 +425,7 @@ int rank_main(int argc, char **argv)
     }
     if (result != HOOP_OK) {
         dprintf(1, "failed %d %s\n", (int)result, rank.line);
-        (void)fgets(order, sizeof(order), stdin); /* what it serves goes on */
+        (void)fgets(order, sizeof(order), stdin); /* what this rank serves goes on meanwhile */
         return 1;
     }
     dprintf(1, "joined\n");

@@ -17,47 +17,48 @@
 
 struct rank {
     struct hoop_join join;
-    char host_id[16]; /* of a process: HOOP_HOSTID, "" for none */
+    char host_id[16]; /* for a process: HOOP_HOSTID; "": unset */
     struct hoop_member *member;
     struct hoop_job job;
     int out;   /* lines are written here, */
     int in;    /* and read here */
-    int order; /* of a process: commands */
-    pid_t pid; /* of a process, else 0 */
+    int order; /* for a process: where it is sent commands */
+    pid_t pid; /* of its process, or 0 */
     _Atomic bool waiting;
-    _Atomic bool inside;   /* beats may use the segment */
-    _Atomic uint64_t gone; /* a bit for every rank of another machine that said goodbye */
-    char line[600];        /* the last one that rank_line() read */
+    _Atomic bool inside;   /* heartbeats may use the segment */
+    _Atomic uint64_t gone; /* a bit for every rank of another machine that has said goodbye */
+    char line[600];        /* the last line that rank_line() read */
     char rest[4096];
     size_t rest_bytes;
 };
 
-/* A member's join with common values; change what the test is about before rank_start(). */
+/* Sets common values for a member's join. Change what the test is about before rank_start(). */
 void rank_init(struct rank *rank, const struct hoop_rendezvous *rendezvous, uint32_t n,
                uint32_t me);
 hoop_result_t rank_start(struct rank *rank);
-/* The job's result, with the sentence as rank->line. */
+/* Waits for the join's result; the error text is in rank->line. */
 hoop_result_t rank_join(struct rank *rank);
 void rank_finish(struct rank *rank);
 
-/* What the last word of a goodbye is in a real comm. */
+/* Says what a real comm says at the end of its goodbye. */
 void rank_say_left(struct rank *rank);
 
-/* Starts a process for it; its join is carried there. Joined when it says "joined". */
+/* Starts a process for the rank, and hands its join to it. It has joined when it writes
+ * "joined". */
 int rank_spawn(struct rank *rank, const char *const *environment);
 void rank_command(const struct rank *rank, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Kills, if need be, and reaps. */
+/* Kills the process if it still runs, and reaps it. */
 void rank_reap(struct rank *rank);
 
-/* Waits for a line; false: none in time, or the last one was read. */
+/* Waits for a line. False: none came in time, or the last one was read. */
 bool rank_any_line(struct rank *rank, int timeout_ms);
-/* Waits for a line that begins so; false: other lines, or none in time. */
+/* Waits for a line that begins so. False: there were other lines, or none in time. */
 bool rank_line(struct rank *rank, const char *begin, int timeout_ms);
-/* No line has come and none comes in this time. */
+/* No line is there, and none comes within this time. */
 bool rank_is_silent(struct rank *rank, int timeout_ms);
 
-/* main() of a spawned rank. */
+/* The main() of a spawned rank. */
 int rank_main(int argc, char **argv);
 
 #endif

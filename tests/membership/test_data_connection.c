@@ -1,6 +1,7 @@
 /*
- * Docks: members that were never joined, of one comm, in this process, dial each other's. What they
- * are told is kept for the main thread, which waits for it with a deadline.
+ * Docks, where members take in data connections. Members of one comm in this process, which never
+ * joined, dial each other's docks. What they are told is kept for the main thread, which waits for
+ * it with a deadline.
  */
 #include "base/clock.h"
 #include "control/endpoint.h"
@@ -34,7 +35,7 @@ struct told {
 struct rank {
     struct hoop_member member;
     struct hoop_peer peers[RANKS];
-    struct told told[RANKS][LANES][2]; /* by peer, lane, sending; under lock */
+    struct told told[RANKS][LANES][2]; /* by peer, lane, sending; under the lock */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -117,7 +118,7 @@ static void call_nothing(void *arg)
     (void)arg;
 }
 
-/* Where the rank takes in that connection. */
+/* Makes the rank expect that connection. Returns the address of its dock. */
 static struct hoop_address expecting(uint32_t rank, uint32_t from, uint32_t lane)
 {
     struct hoop_address address;
@@ -156,7 +157,7 @@ static void expect_failure(uint32_t rank, uint32_t peer, uint32_t lane, uint32_t
     }
 }
 
-/* The two ends are of one socket, both ways. */
+/* The two ends are of one connection, in both directions. */
 static void expect_joined(uint32_t from, uint32_t to, uint32_t lane)
 {
     const struct told out = await(from, to, lane, true, 1);
@@ -171,7 +172,7 @@ static void expect_joined(uint32_t from, uint32_t to, uint32_t lane)
         ssize_t bytes = -1;
         const uint64_t deadline = hoop_deadline_ns(LONG_MS);
         assert_int_equal(send(ends[i], &word, sizeof(word), MSG_NOSIGNAL), sizeof(word));
-        while (bytes < 0 && hoop_now_ns() < deadline) { /* they are non-blocking */
+        while (bytes < 0 && hoop_now_ns() < deadline) { /* the descriptors are non-blocking */
             bytes = recv(ends[1 - i], &got, sizeof(got), 0);
         }
         assert_int_equal(bytes, sizeof(got));
@@ -194,7 +195,7 @@ static void test_all_lanes(void **state)
             assert_memory_equal(&docks[to], &again, sizeof(again));
         }
     }
-    assert_memory_equal(&docks[0], &docks[RANKS - 1], sizeof(docks[0])); /* one endpoint for all */
+    assert_memory_equal(&docks[0], &docks[RANKS - 1], sizeof(docks[0])); /* all share an endpoint */
     for (uint32_t pair = 0; pair < RANKS * RANKS * LANES; pair++) {
         const uint32_t from = pair % RANKS;
         const uint32_t to = pair / RANKS % RANKS;
@@ -213,7 +214,8 @@ static void test_all_lanes(void **state)
     assert_true(fds_await(fds, hoop_deadline_ns(LONG_MS)));
 }
 
-/* One that came is expected no more; what nobody expects is asked to come back, to no avail. */
+/* A connection that has come is no longer expected. One that is not expected is asked to come back,
+ * again and again, until it fails. */
 static void test_unexpected(void **state)
 {
     struct hoop_address bad = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -224,13 +226,13 @@ static void test_unexpected(void **state)
     bad.family = 9;
     hoop_member_dial(&ranks[0].member, 1, 0, &bad);
     expect_failure(0, 1, 0, 2, HOOP_REMOTE_ERROR, "it told no valid address");
-    /* another comm's secret */
+    /* with another comm's secret */
     const struct hoop_address to = expecting(1, 0, 2);
     ranks[0].member.secret.bytes[3] ^= 1;
     hoop_member_dial(&ranks[0].member, 1, 2, &to);
     expect_failure(0, 1, 2, 1, HOOP_NOT_AUTHENTICATED, "could not prove");
     ranks[0].member.secret.bytes[3] ^= 1;
-    /* another comm, lane, rank, and the second of its kind */
+    /* of another comm, lane, or rank, and the second of its kind */
     (void)expecting(1, 0, 7);
     (void)expecting(1, 0, 5);
     hoop_member_dial(&ranks[0].member, 1, 7, &to);
@@ -251,7 +253,7 @@ static void test_unexpected(void **state)
     finish();
 }
 
-/* A port of this machine that nobody listens at, or somebody who never answers. */
+/* A port of this machine at which nobody listens, or a listener that never answers. */
 static int a_socket(bool listening, struct hoop_address *ret)
 {
     const struct hoop_address any = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -305,7 +307,7 @@ static void call_close(void *arg)
     hoop_endpoint_close(opening->endpoint);
 }
 
-/* A machine's address is where its docks are, and where its dials come from. */
+/* The machine's address is where its docks listen, and where its dials come from. */
 static void test_address_of_machine(void **state)
 {
     const struct hoop_address here = {.family = 4, .ip = {127, 0, 0, 2}};
@@ -329,7 +331,7 @@ static void test_address_of_machine(void **state)
     finish();
 }
 
-/* An address that is not this machine's. */
+/* An address that this machine does not have. */
 static void test_no_dock(void **state)
 {
     struct hoop_address address;
@@ -343,7 +345,7 @@ static void test_no_dock(void **state)
     finish();
 }
 
-/* The data_connection opens only when it was dialled already. */
+/* The dock opens only after it was dialled. */
 static void test_late_dock(void **state)
 {
     struct opening opening;
@@ -351,7 +353,7 @@ static void test_late_dock(void **state)
     (void)state;
     begin();
     hoop_member_dial(&ranks[0].member, 1, 0, &opening.address);
-    hoop_service_run(call_nothing, NULL); /* and found nobody */
+    hoop_service_run(call_nothing, NULL); /* after this the dialer has found nobody */
     close(fd);
     hoop_service_run(call_open, &opening);
     assert_int_equal(opening.result, HOOP_OK);

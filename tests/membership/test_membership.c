@@ -1,7 +1,7 @@
 /*
- * Bootstrap: joining, and what is told afterwards. The first half joins ranks of this process
- * (a join is asynchronous: one thread can start them all), the second ranks in processes of their
- * own, which it kills, stops and asks for regions.
+ * Bootstrap: joining, and what members are told afterwards. The first half joins ranks of this
+ * process (a join is asynchronous, so one thread can start them all). The second half has ranks in
+ * processes of their own, which it kills, stops, and asks for regions.
  */
 #include "base/clock.h"
 #include "control/connection.h"
@@ -41,7 +41,7 @@ static struct hoop_rendezvous a_meeting(void)
 
 static void start_all(struct rank *ranks, uint32_t n, const struct hoop_rendezvous *rendezvous)
 {
-    for (uint32_t i = 0; i < n; i++) { /* the last first: the leader comes late */
+    for (uint32_t i = 0; i < n; i++) { /* the last rank first, so that the leader comes late */
         const uint32_t me = n - 1 - i;
         rank_init(&ranks[me], rendezvous, n, me);
         assert_int_equal(rank_start(&ranks[me]), HOOP_OK);
@@ -72,7 +72,7 @@ static void check_roster(const struct rank *ranks, uint32_t n, uint32_t me)
     assert_true(roster->comm_id == first->comm_id && roster->comm_id != 0);
     assert_int_equal(roster->n, n);
     assert_int_equal(roster->segment_bytes, RANK_SEGMENT_BYTES);
-    /* a secret of its own, which who only knows the rendezvous's does not */
+    /* the comm has its own secret, which can't be known from the rendezvous */
     const struct hoop_secret *secret = &ranks[me].member->secret;
     assert_memory_equal(secret, &ranks[0].member->secret, sizeof(*secret));
     assert_memory_not_equal(secret, &ranks[me].join.rendezvous.secret, sizeof(*secret));
@@ -108,7 +108,7 @@ static void test_join(void **state)
     }
 }
 
-/* Two ranks of one machine, which may use so many CPUs each. */
+/* Two ranks of one machine, which may use these CPUs. crowded: do the ranks outnumber the CPUs? */
 static void check_cpus(const struct hoop_cpus cpus[2], bool crowded)
 {
     struct rank ranks[2];
@@ -145,7 +145,7 @@ static void test_unique_id(void **state)
     (void)state;
     assert_int_equal(hoop_rendezvous_create(false, &id), HOOP_OK);
     assert_int_equal(hoop_rendezvous_from_id(&id, &rendezvous), HOOP_OK);
-    /* two comms at the same time, one whose leader was there before */
+    /* two comms at the same time, one of whose leaders exists already */
     other = a_meeting();
     join_all(ranks, 3, &rendezvous);
     join_all(others, 2, &other);
@@ -159,7 +159,7 @@ static void test_unique_id(void **state)
     assert_int_equal(hoop_rendezvous_from_id(&id, &rendezvous), HOOP_INVALID_ARGUMENT);
 }
 
-/* All ranks fail with this code and a sentence that has these words. */
+/* All ranks fail with this code, and an error text that contains a and b. */
 static void expect_failure(struct rank *ranks, uint32_t n, hoop_result_t code, const char *a,
                            const char *b)
 {
@@ -228,7 +228,7 @@ static void test_missing_rank(void **state)
     assert_int_equal(rank_start(&ranks[2]), HOOP_OK);
     expect_failure(ranks, 1, HOOP_TIMEOUT, "ranks 1, 3, 4 of 5", "within 200 ms");
     expect_failure(ranks + 2, 1, HOOP_TIMEOUT, "ranks 1, 3, 4 of 5", "did not arrive");
-    /* late ones learn why, at once */
+    /* ranks that come late are told why at once */
     assert_int_equal(rank_start(&ranks[3]), HOOP_OK);
     expect_failure(ranks + 3, 1, HOOP_TIMEOUT, "ranks 1, 3, 4 of 5", "did not arrive");
 }
@@ -272,7 +272,7 @@ static void test_wrong_secret(void **state)
     rank_init(&stranger, &wrong, 2, 1);
     assert_int_equal(rank_start(&stranger), HOOP_OK);
     expect_failure(&stranger, 1, HOOP_NOT_AUTHENTICATED, "leader", "could not prove");
-    /* it did not disturb the join */
+    /* the join was not disturbed */
     rank_init(&ranks[1], &rendezvous, 2, 1);
     assert_int_equal(rank_start(&ranks[1]), HOOP_OK);
     assert_int_equal(rank_join(&ranks[0]), HOOP_OK);
@@ -280,7 +280,7 @@ static void test_wrong_secret(void **state)
     finish_all(ranks, 2);
 }
 
-/* Connects to the leader as somebody who knows nothing but its name. */
+/* Connects to the leader knowing nothing but its name. */
 static int strange_connection(const struct hoop_rendezvous *rendezvous)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -340,8 +340,7 @@ static void test_destroy_while_joining(void **state)
     hoop_member_destroy(ranks[1].member);
     ranks[1].member = NULL;
     assert_int_equal(rank_join(&ranks[1]), HOOP_ABORTED);
-    rank_finish(&ranks[1]);
-    /* it had joined or not: then the others wait for it */
+    rank_finish(&ranks[1]); /* without a word: the next line, although rank 2 ended first */
     rank_init(&ranks[2], &rendezvous, 3, 1);
     ranks[2].join.timeout_ms = 300;
     assert_int_equal(rank_start(&ranks[2]), HOOP_OK);
@@ -363,9 +362,10 @@ static void test_goodbye(void **state)
     rank_finish(&ranks[2]);
     hoop_member_send_blob(ranks[0].member, 1, 3, true, &blob);
     assert_true(rank_line(&ranks[1], "blob 0 3 1 hello", LONG_MS));
-    rank_finish(&ranks[1]); /* without a word: the next line, although rank 2 ended first */
+    rank_finish(&ranks[1]); /* leaves without a word: the next line is about it, although rank 2
+                               ended first */
     assert_true(rank_line(&ranks[0], "lost 1 closed its connection without a goodbye", LONG_MS));
-    hoop_member_fetch(ranks[0].member, 1, 7, 1); /* of this very process: the memory itself */
+    hoop_member_fetch(ranks[0].member, 1, 7, 1); /* a region of this process: the memory itself */
     assert_true(rank_line(&ranks[0], "fetched 1 7 1 ", LONG_MS));
     rank_finish(&ranks[0]);
 }
@@ -417,14 +417,14 @@ static void test_kill_with_live_child(void **state)
     struct rank ranks[3];
     (void)state;
     spawn_all(ranks, 3, 60000);
-    rank_command(&ranks[1], "blob 0 0 x"); /* so that there is a connection to keep open */
+    rank_command(&ranks[1], "blob 0 0 x"); /* so that the child keeps a connection open */
     assert_true(rank_line(&ranks[0], "blob 1 0 1 x", LONG_MS));
     for (uint32_t i = 0; i < 2; i++) {
         rank_command(&ranks[i], "fork");
         assert_true(rank_line(&ranks[i], "forked", LONG_MS));
     }
     kill_and_expect(ranks, 3, 1);
-    kill(ranks[0].pid, SIGKILL); /* and the one that serves the leader */
+    kill(ranks[0].pid, SIGKILL); /* now the process that serves the leader */
     assert_true(rank_line(&ranks[2], "lost 0 died", LONG_MS));
     finish_all(ranks, 3);
 }
@@ -435,7 +435,7 @@ static void test_stop(void **state)
     (void)state;
     spawn_all(ranks, 3, 300);
     kill(ranks[2].pid, SIGSTOP);
-    assert_true(rank_is_silent(&ranks[1], 700)); /* nobody waits for it yet */
+    assert_true(rank_is_silent(&ranks[1], 700)); /* no rank waits for it yet */
     rank_command(&ranks[1], "wait");
     assert_true(rank_line(&ranks[1], "lost 2 gave no sign of life for", LONG_MS));
     kill(ranks[2].pid, SIGCONT);
@@ -450,7 +450,7 @@ static void test_processes_leave(void **state)
     int status = -1;
     (void)state;
     spawn_all(ranks, 3, 60000);
-    for (uint32_t leaver = 2; leaver < 4; leaver--) { /* 2, 1, 0: no loss, ever */
+    for (uint32_t leaver = 2; leaver < 4; leaver--) { /* 2, 1, 0: never a loss */
         rank_command(&ranks[leaver], "left");
         rank_command(&ranks[leaver], "quit");
         assert_int_equal(waitpid(ranks[leaver].pid, &status, 0), ranks[leaver].pid);
@@ -495,7 +495,7 @@ static void test_regions(void **state)
         } while (strcmp(other->line, "imports 0") != 0 && hoop_now_ns() < deadline);
         assert_string_equal(other->line, "imports 0");
     }
-    rank_command(&ranks[0], "blob 1 15 across"); /* the same connection as the regions' */
+    rank_command(&ranks[0], "blob 1 15 across"); /* uses the same connection as the regions */
     assert_true(rank_line(&ranks[1], "blob 0 15 1 across", LONG_MS));
     kill(ranks[1].pid, SIGKILL);
     assert_true(rank_line(&ranks[0], "lost 1 died", LONG_MS));
