@@ -1,7 +1,7 @@
 /*
- * A peer that is played by the process itself: it exports a region, and imports it under the name
- * of another process, which maps the same pages at a second address. The functions assert: on the
- * main thread only, but for peer_bring().
+ * A peer that is played by this process: it exports a region and imports it under the name of
+ * another process, which maps the same pages at a second address. All functions assert, so they are
+ * for the main thread only, except peer_bring().
  */
 #ifndef REGION_PEER_H
 #define REGION_PEER_H
@@ -18,13 +18,14 @@
 void *peer_make(uint64_t bytes);
 struct hoop_region_ref peer_ref(const void *ptr);
 
-/* What a peer does with a region: its descriptor, mapped under the name of process. */
+/* Does what a peer does with a region: gets its descriptor, and maps that under the name of
+ * process. */
 hoop_result_t peer_bring(uint64_t process, const struct hoop_region_ref *ref);
 
-/* Sets a limit; returns the one before. */
+/* Sets a limit. Returns the earlier one. */
 rlim_t peer_limit(int resource, rlim_t most);
 
-/* Around every test, which leaves nothing behind. */
+/* To be called around every test; checks that it leaves nothing behind. */
 int peer_begin(void **state);
 int peer_end(void **state);
 

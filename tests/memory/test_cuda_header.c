@@ -1,4 +1,4 @@
-/* What lib/memory/cuda.h declares of CUDA, against CUDA's own header, where there is one. */
+/* Compares what lib/memory/cuda.h declares of CUDA with CUDA's own header, if that is installed. */
 #include <stdio.h>
 
 #ifdef HOOP_HAVE_CUDA_H
@@ -67,7 +67,7 @@ SAME(offsetof(struct hoop_cu_rows, width), offsetof(CUDA_MEMCPY2D, WidthInBytes)
 SAME(sizeof(hoop_cu_address_t), sizeof(CUdeviceptr));
 SAME(sizeof(hoop_cu_memory_t), sizeof(CUmemGenericAllocationHandle));
 
-/* Calls whose names have a version: the header says which is meant. */
+/* Some calls have versions in their names: the header defines which one is meant. */
 #define NAME_OF(call) #call
 #define NAME(call) NAME_OF(call)
 static const struct {

@@ -1,4 +1,4 @@
-/* Fences of lib/memory/region.c: what is under one is out of every peer's reach. */
+/* Fences of lib/memory/region.c: no peer can reach memory behind a fence. */
 #include "memory/region_peer.h"
 
 #include <setjmp.h>
@@ -38,11 +38,12 @@ static void test_fence(void **state)
         const bool fenced = i / PAGE >= 2 && i / PAGE < 5;
         assert_int_equal(mine[i], fenced ? i % 251 : 0xff);
     }
-    assert_int_equal(peer_bring(OTHER_PEER, &ref), HOOP_OK); /* who comes late to what is whole */
+    assert_int_equal(peer_bring(OTHER_PEER, &ref), HOOP_OK); /* a late peer gets what is whole */
     hoop_region_forget(OTHER_PEER, ref.id, ref.generation);
-    mine[3 * PAGE] = 5; /* and the fresh pages can be written */
+    mine[3 * PAGE] = 5; /* the fresh pages can be written */
     assert_int_equal(theirs[3 * PAGE], 0xff);
-    assert_int_equal(hoop_region_fence(mine + 4 * PAGE, 4 * PAGE), HOOP_OK); /* a second writer */
+    assert_int_equal(hoop_region_fence(mine + 4 * PAGE, 4 * PAGE),
+                     HOOP_OK); /* against a second writer */
     theirs[7 * PAGE] = 1;
     assert_int_equal(mine[7 * PAGE], 0xff);
     assert_true(hoop_region_find(mine, 2 * PAGE, &again));
@@ -53,7 +54,8 @@ static void test_fence(void **state)
     assert_int_equal(hoop_region_free(mine), HOOP_OK);
 }
 
-/* Something has gone wrong already when a fence is needed: it takes no descriptor and no file. */
+/* A fence is needed when something has gone wrong already, so it must not need a descriptor or a
+ * file. */
 static void test_fence_under_limits(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* lib/memory/region.c and the kinds of memory under it; fences: test_fence.c. */
+/* lib/memory/region.c and the kinds of memory below it. Fences are in test_fence.c. */
 #include "base/clock.h"
 #include "memory/device.h"
 #include "memory/region_peer.h"
@@ -66,7 +66,7 @@ static void test_find(void **state)
     assert_int_equal(hoop_region_free(b), HOOP_OK);
 }
 
-/* What a program prints that was started without descriptors 0 to 2 is in no region. */
+/* What is printed by a program that was started without descriptors 0 to 2 ends up in no region. */
 static void test_no_streams(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void test_free_of_strangers(void **state)
     assert_int_equal(hoop_region_free(a), HOOP_INVALID_ARGUMENT);
 }
 
-/* All that the machine has: nothing of it is there before it is touched. */
+/* As large as the machine's memory: its pages do not exist before they are touched. */
 static void test_large(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void test_too_large(void **state)
     }
 }
 
-/* Runs alloc with one limit set to few; the sentence must contain hint. */
+/* Calls alloc with one limit set to few. The error text must contain hint. */
 static void check_limit(int resource, rlim_t few, hoop_result_t expected, const char *hint)
 {
     void *ptr = NULL;
@@ -201,12 +201,12 @@ static void test_death_is_told_once(void **state)
     export_to_nobody(a);
     export_to_nobody(b);
     assert_int_equal(hoop_region_free(never), HOOP_OK);
-    assert_int_equal(deaths, 0); /* nobody has it */
+    assert_int_equal(deaths, 0); /* no peer has it */
     assert_int_equal(hoop_region_free(a), HOOP_OK);
     assert_int_equal(deaths, 1);
     assert_int_equal(died, id_a);
     assert_int_equal(hoop_region_fence(b, PAGE), HOOP_OK);
-    assert_int_equal(deaths, 1); /* the rest of it lives */
+    assert_int_equal(deaths, 1); /* the rest of it is still in use */
     assert_int_equal(hoop_region_free(b), HOOP_OK);
     assert_int_equal(deaths, 2);
     assert_int_equal(died, id_b);
@@ -224,7 +224,7 @@ static void test_import(void **state)
     uint64_t bytes = 0;
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
     assert_int_equal(peer_bring(PEER, &ref), HOOP_OK);
-    assert_int_equal(peer_bring(PEER, &ref), HOOP_OK); /* two comms asked for it */
+    assert_int_equal(peer_bring(PEER, &ref), HOOP_OK); /* as if two comms had asked for it */
     assert_int_equal(hoop_region_use(OTHER_PEER, ref.id, ref.generation, &base, &bytes),
                      HOOP_AGAIN);
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation + 1, &base, &bytes), HOOP_AGAIN);
@@ -238,7 +238,7 @@ static void test_import(void **state)
     assert_int_equal(theirs[1], 8);
 
     hoop_region_forget(PEER, ref.id, ref.generation);
-    assert_int_equal(theirs[1], 8); /* in use */
+    assert_int_equal(theirs[1], 8); /* still in use */
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
     assert_int_equal(peer_bring(PEER, &ref), HOOP_OK); /* another comm asked: the same mapping */
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
@@ -248,10 +248,10 @@ static void test_import(void **state)
     assert_int_equal(theirs[1], 8);
     hoop_region_unuse(PEER, ref.id, ref.generation);
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_AGAIN);
-    hoop_region_forget(PEER, ref.id, ref.generation); /* nothing any more */
+    hoop_region_forget(PEER, ref.id, ref.generation); /* there is nothing left to forget */
 
     assert_int_equal(peer_bring(PEER, &ref), HOOP_OK);
-    assert_int_equal(hoop_region_free(mine), HOOP_OK); /* the peer's mapping outlives it */
+    assert_int_equal(hoop_region_free(mine), HOOP_OK); /* the peer's mapping lives on */
     assert_int_equal(hoop_region_use(PEER, ref.id, ref.generation, &base, &bytes), HOOP_OK);
     assert_int_equal(((uint8_t *)base)[1], 8);
     hoop_region_unuse(PEER, ref.id, ref.generation);
@@ -275,7 +275,7 @@ static void test_forget_process(void **state)
     assert_int_equal(hoop_region_use(PEER, refs[4].id, refs[4].generation, &base, &bytes), HOOP_OK);
     hoop_region_forget_process(PEER);
     hoop_region_stats(&stats);
-    assert_int_equal(stats.imports, 4); /* three of the other, one in use */
+    assert_int_equal(stats.imports, 4); /* three of the other peer's, one of them in use */
     regions[4][0] = 9;
     assert_int_equal(*(uint8_t *)base, 9);
     hoop_region_unuse(PEER, refs[4].id, refs[4].generation);
@@ -304,7 +304,7 @@ static void test_own_process(void **state)
         assert_ptr_equal(base, mine);
         assert_int_equal(bytes, PAGE);
     }
-    assert_int_equal(hoop_region_fence(mine, PAGE), HOOP_OK); /* torn: still the memory itself */
+    assert_int_equal(hoop_region_fence(mine, PAGE), HOOP_OK); /* torn, but the memory itself */
     assert_int_equal(hoop_region_use(me, ref.id, ref.generation, &base, &bytes), HOOP_OK);
     hoop_region_unuse(me, ref.id, ref.generation);
     mine[0] = 1;
@@ -312,7 +312,7 @@ static void test_own_process(void **state)
     assert_int_equal(hoop_region_free(mine), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_region_use(me, ref.id, ref.generation, &base, &bytes), HOOP_REMOTE_ERROR);
     hoop_region_unuse(me, ref.id, ref.generation);
-    assert_int_equal(mine[0], 1); /* another rank of this process still works there */
+    assert_int_equal(mine[0], 1); /* another rank of this process still uses it */
     hoop_region_unuse(me, ref.id, ref.generation);
 }
 
@@ -355,7 +355,7 @@ static int memfd(uint64_t bytes, int seals, int flags)
     return other;
 }
 
-/* It is refused with a sentence, and closed. */
+/* Imports the descriptor, which must be refused with an error text, and closes it. */
 static void refuse(int fd, uint32_t kind, uint64_t bytes)
 {
     (void)hoop_error(HOOP_OK, "%s", "");
@@ -401,12 +401,13 @@ static void test_hostile_descriptors(void **state)
 #define ROUNDS 60
 
 static struct {
-    _Atomic uint64_t id;    /* of a region that all threads use; 0: being changed */
-    _Atomic unsigned ready; /* threads that are there */
+    _Atomic uint64_t id;    /* of the region that all threads use; 0: it is being changed */
+    _Atomic unsigned ready; /* threads that have started */
     uint8_t *base;
 } shared;
 
-/* Uses the shared region as a peer: whatever the others do to it, what use gave can be read. */
+/* Uses the shared region as a peer does: whatever others do to it, memory that is in use can be
+ * read. */
 static bool storm_use(uint64_t process)
 {
     const struct hoop_region_ref ref = {.id = atomic_load(&shared.id), .generation = 1};
@@ -489,7 +490,7 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_streams), /* forks, and is the first to make memory */
+        cmocka_unit_test(test_no_streams), /* forks, and comes first of those that allocate */
         cmocka_unit_test_setup_teardown(test_find, peer_begin, peer_end),
         cmocka_unit_test_setup_teardown(test_many_regions, peer_begin, peer_end),
         cmocka_unit_test_setup_teardown(test_free_of_strangers, peer_begin, peer_end),
