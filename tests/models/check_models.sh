@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the models of what ranks do to shared memory without locks: each must hold in every order
-# of events, and fail with -DRELAXED, which takes away what the code does for it.
+# Checks the models of what ranks do to shared memory without locks. Each must hold in every order
+# of events, and must fail with -DRELAXED, which removes the memory order that the code asks for.
 set -u
 cd "$(dirname "$0")" || exit 1
 command -v spin >/dev/null || { echo "skipped: no spin (Debian: spin)"; exit 77; }
