@@ -29,9 +29,8 @@ void *engine_alloc(size_t bytes)
 
 /* ---- The operation ---- */
 
-/* For the thread that asks. Rank r is on machine r modulo their number, which is one of the two
- * divisors. NULL: n has none.
- */
+/* Valid for the calling thread. Rank r is on machine r modulo the number of machines, which is one
+ * of two divisors of n. NULL: n has none. */
 static const struct hoop_grid *case_grid(uint32_t n, uint64_t seed)
 {
     static _Thread_local uint32_t ranks[ENGINE_MAX_RANKS + 1][2][ENGINE_MAX_RANKS];
@@ -56,7 +55,7 @@ static const struct hoop_grid *case_grid(uint32_t n, uint64_t seed)
     return ret;
 }
 
-/* Two machines, of which the first has some; or three, of which the second has one. */
+/* Two machines, the first with a random number of ranks; or three, the second with one rank. */
 static const struct hoop_grid *case_machines(uint32_t n, uint64_t seed)
 {
     static _Thread_local struct hoop_grid grids[ENGINE_MAX_RANKS + 1][ENGINE_MAX_RANKS][2];
@@ -84,7 +83,7 @@ static const struct hoop_grid *case_machines(uint32_t n, uint64_t seed)
     return ret;
 }
 
-/* Not cut into chunks. */
+/* Does the algorithm not cut vectors into chunks? */
 static bool case_is_whole(enum hoop_algo algo)
 {
     return algo == HOOP_ALGO_BRUCK || algo == HOOP_ALGO_HIERARCHICAL;
@@ -132,7 +131,7 @@ uint64_t engine_case_chunk_bytes(const struct engine_case *c, uint32_t n)
 
 /* ---- Buffers ---- */
 
-/* With no elements there is sometimes no buffer either. */
+/* Without elements there is sometimes no buffer either. */
 static void case_buffer_init(struct case_buffer *buffer, size_t bytes, unsigned skew)
 {
     if (bytes == 0 && skew % 2 == 0) {
@@ -217,7 +216,7 @@ const char *case_data_check(const struct case_data *data, const void *expected)
 
 /* ---- What is expected ---- */
 
-/* ((x_{s+1} + x_{s+2}) + ...) + x_s, rounded at every hop; the last fold divides. */
+/* ((x_{s+1} + x_{s+2}) + ...) + x_s, rounded after every addition; the last fold divides. */
 static void case_expect_ring(const struct engine_case *c, uint32_t n, const void *const *inputs,
                              uint8_t *ret)
 {
@@ -235,7 +234,7 @@ static void case_expect_ring(const struct engine_case *c, uint32_t n, const void
     }
 }
 
-/* Of one element's part, out of those of ranks: inside each machine, and then of the machines. */
+/* Each rank's shard is summed inside each machine, and then over the machines. */
 static void case_expect_torus(const struct engine_case *c, uint32_t n, const void *const *inputs,
                               uint8_t *ret)
 {
@@ -267,7 +266,7 @@ static void case_expect_torus(const struct engine_case *c, uint32_t n, const voi
     free(sum);
 }
 
-/* Of each machine, and then of these. */
+/* The sum of each machine, and then of all machines. */
 static void case_expect_hierarchical(const struct engine_case *c, uint32_t n,
                                      const void *const *inputs, uint8_t *ret)
 {
@@ -312,7 +311,7 @@ struct engine_case engine_case_random(uint64_t *random, uint32_t n)
     const uint64_t algo = engine_random(random, case_grid(n, 0) != NULL ? 5 : n > 2 ? 4 : 3);
     const uint64_t counts[] = {0, 1, 2, n - 1, n, n + 1, 2 * n + 1, 63, 64, 65, 255, 1000, 4099};
     const uint64_t count = counts[engine_random(random, sizeof(counts) / sizeof(counts[0]))];
-    /* Chunks of one element are many steps. */
+    /* With chunks of one element there would be too many steps. */
     const uint64_t chunks[] = {count / 64 + 1, count / 16 + 7, 64, count / n + 1, 2 * count + 5};
     return (struct engine_case){
         .algo = algos[algo],

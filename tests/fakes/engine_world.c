@@ -12,7 +12,7 @@
 
 #define WORLD_MAX_IMPORTS (ENGINE_MAX_RANKS * HOOP_MAX_LANES)
 #define WORLD_COMM_ID 0x1122334455667788u
-/* A fake link may do nothing many times in a row by chance, but never so often. */
+/* A fake link may do nothing many times in a row by chance, but not as often as this. */
 #define WORLD_IDLE_POLLS 2000
 #define WORLD_THREAD_TIMEOUT_MS 60000
 
@@ -25,10 +25,10 @@ struct world_rank {
     struct world *world;
     uint32_t me;
     bool started, ended;
-    unsigned current; /* case */
+    unsigned current; /* the case that it is in */
     uint64_t random, link_calls;
     const char *wrong;
-    struct case_data *data; /* per case, the strange one last */
+    struct case_data *data; /* for each case; that of the strangers comes last */
     struct hoop_link *links[ENGINE_MAX_RANKS][HOOP_MAX_LANES][2]; /* [peer][lane][sending] */
     struct world_import imports[WORLD_MAX_IMPORTS]; /* in use until the links are gone */
     uint32_t n_imports;
@@ -43,7 +43,7 @@ struct world {
     const struct engine_case *cases;
     unsigned n_cases;
     uint32_t lanes; /* the most of any case */
-    bool mesh;      /* links between all, not only round the ring */
+    bool mesh;      /* links between all ranks, not only round the ring */
     uint64_t chunk_bytes;
     bool bad_link_happened;
     uint64_t deadline_ns;
@@ -52,7 +52,7 @@ struct world {
 
 /* ---- Cases ---- */
 
-/* With the strange one, which is behind the others. */
+/* How many cases there are, with that of the strangers, which comes last. */
 static unsigned world_cases(const struct world *world)
 {
     return world->n_cases + (world->setup->strange != NULL);
@@ -80,7 +80,7 @@ static hoop_result_t world_import(void *arg, uint32_t peer, uint64_t region_id, 
     return result;
 }
 
-/* One end, and its blob for the other. */
+/* Makes one end, and its blob for the other. */
 static void world_link_create(struct world_rank *rank, uint32_t peer, uint32_t lane, bool sending,
                               struct hoop_blob *ret_blob)
 {
@@ -197,7 +197,7 @@ static void world_rank_start(struct world_rank *rank)
     rank->started = true;
 }
 
-/* Of a lane's steps from one to before another, those that a link has a part in. */
+/* How many of a lane's steps in [from, to) use a link. */
 static unsigned world_linked_steps(const struct world_rank *rank, uint32_t lane, uint64_t from,
                                    uint64_t to)
 {
@@ -211,7 +211,7 @@ static unsigned world_linked_steps(const struct world_rank *rank, uint32_t lane,
     return count;
 }
 
-/* One poll, and the next case after the last has ended. */
+/* Polls once. When a case has ended, begins the next. */
 static enum hoop_poll world_rank_poll(struct world_rank *rank)
 {
     uint64_t before[HOOP_MAX_LANES];
@@ -242,7 +242,7 @@ static enum hoop_poll world_rank_poll(struct world_rank *rank)
 
 /* ---- All ranks ---- */
 
-/* Whoever failed has no links any more and its buffers are gone. */
+/* A rank that has failed loses its links, and its buffers are freed. */
 static void world_rank_bury(struct world_rank *rank)
 {
     world_links_close(rank);
@@ -261,7 +261,7 @@ static void world_tell(struct world *world, uint32_t culprit)
     }
 }
 
-/* True: it ended what some have not begun, although everybody is needed for it. */
+/* Has it ended a case that some ranks have not begun, although it needs all of them? */
 static bool world_is_early(const struct world_rank *rank, unsigned ended)
 {
     const struct world *world = rank->world;
@@ -274,7 +274,7 @@ static bool world_is_early(const struct world_rank *rank, unsigned ended)
     return !begun && (c->count > 0 || c->algo == HOOP_ALGO_BRUCK);
 }
 
-/* Among those that have not ended; a late one only if nothing else moves. */
+/* Draws among the ranks that have not ended; a late one only if no other moves. */
 static struct world_rank *world_draw(struct world *world, uint64_t *random, unsigned idle)
 {
     const uint32_t n = world->setup->n;
@@ -289,7 +289,7 @@ static struct world_rank *world_draw(struct world *world, uint64_t *random, unsi
     return rank;
 }
 
-/* One rank's turn; false: it got nowhere. */
+/* One rank's turn. False: nothing moved. */
 static bool world_turn(struct world *world, struct world_rank *rank)
 {
     const unsigned before = rank->current;
@@ -301,7 +301,7 @@ static bool world_turn(struct world *world, struct world_rank *rank)
     return polled != HOOP_POLL_IDLE;
 }
 
-/* All ranks by one thread. Ranks whose polls all do nothing, one after the other, hang. */
+/* One thread drives all ranks. If polls have no effect, many times in a row, the ranks hang. */
 static void world_run_serial(struct world *world, struct world_outcome *ret)
 {
     uint64_t random = world->setup->seed;

@@ -1,4 +1,4 @@
-/* A CUDA driver for tests (see fake_cuda.h): contexts, copies, and what tests ask. */
+/* A CUDA driver for tests (see fake_cuda.h): contexts, copies, and functions that tests use. */
 #include "fakes/fake_cuda.h"
 
 #include "fakes/fake_cuda_inside.h"
@@ -8,17 +8,17 @@
 #include <string.h>
 
 struct hoop_cu_context {
-    unsigned peers; /* bits of the contexts that let it in */
+    unsigned peers; /* a bit for each context that may access this one's memory */
     bool retained;
 };
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hoop_cu_context contexts[FAKE_CONTEXTS]; /* of device i: i, and FAKE_DEVICES + i */
+static struct hoop_cu_context contexts[FAKE_CONTEXTS]; /* device i has i and FAKE_DEVICES + i */
 static unsigned breaks_after;                          /* copies and launches; 0: never */
 static unsigned host_copies, copy_delay_us;
 static bool holding;
 static unsigned passing;
-static hoop_stream_t held_stream; /* NULL: none has come yet */
+static hoop_stream_t held_stream; /* NULL: no stream is held yet */
 atomic_bool fake_held;
 static bool initialised;
 bool fake_forgot;
@@ -36,7 +36,7 @@ static int machine_devices(void)
 int fake_physical(int device)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    const size_t at = 2 * (size_t)device; /* of one digit each */
+    const size_t at = 2 * (size_t)device; /* a digit and a comma for each */
     int physical = device;
     if (list != NULL) {
         physical = device >= 0 && at < strlen(list) ? list[at] - '0' : -1;
@@ -222,7 +222,7 @@ int fake_context_synchronize(void)
 
 int fake_device_attribute(int *ret, int attribute, int device)
 {
-    (void)attribute; /* what it maps */
+    (void)attribute; /* always: can it map memory? */
     *ret = getenv("FAKE_CUDA_NO_MAPPING") == NULL;
     return is_device(device) ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_DEVICE;
 }
@@ -252,7 +252,7 @@ int fake_context_pop(hoop_cu_context_t *ret)
     return HOOP_CU_SUCCESS;
 }
 
-/* Hoop has no use for it; programs do. Pushed contexts stay below. */
+/* Not used by hoop, but by programs. Pushed contexts stay below. */
 EXPORT int fake_context_set(hoop_cu_context_t context) __asm__("cuCtxSetCurrent");
 int fake_context_set(hoop_cu_context_t context)
 {
@@ -260,7 +260,7 @@ int fake_context_set(hoop_cu_context_t context)
     return fake_context_push(context);
 }
 
-/* The same: what programs ask, and a copy that is over when it returns. */
+/* Likewise used by programs: the name of a device, and a copy that is complete when it returns. */
 EXPORT int fake_device_name(char *ret, int bytes, int device) __asm__("cuDeviceGetName");
 int fake_device_name(char *ret, int bytes, int device)
 {
@@ -302,7 +302,7 @@ void fake_count_work(bool to_or_from_host)
     }
 }
 
-/* So long a copy takes the bus. */
+/* How long a copy takes the bus. */
 static unsigned copy_us(size_t bytes)
 {
     const char *rate = getenv("FAKE_CUDA_COPY_RATE");
@@ -335,11 +335,11 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
             ? fake_push(stream, &task)
             : HOOP_CU_INVALID_VALUE;
     pthread_mutex_unlock(&fake_lock);
-    /* It is accepted: the error shows later. */
+    /* Accepted: the error shows up later. */
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
-/* Of rows that follow each other. */
+/* For rows without gaps between them. */
 int fake_copy_rows(const struct hoop_cu_rows *rows, hoop_stream_t stream)
 {
     const size_t width = rows->width;
@@ -353,7 +353,7 @@ int fake_copy_rows(const struct hoop_cu_rows *rows, hoop_stream_t stream)
 int fake_copy_to_host(void *to, hoop_cu_address_t from, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    const bool bars = fake_end_captures(); /* it is on the default stream */
+    const bool bars = fake_end_captures(); /* the copy is on the default stream */
     const unsigned char *at =
         fake_on_device(from) && !bars ? fake_resolve(from, bytes, NULL) : NULL;
     pthread_mutex_unlock(&fake_lock);

@@ -1,12 +1,12 @@
-/* The graphs of the fake driver (see fake_cuda.h): what was put on a stream that captured, again
- * and again, in its order. */
+/* The graphs of the fake driver (see fake_cuda.h): what was put on a capturing stream, which can be
+ * replayed in its order. */
 #include "fakes/fake_cuda.h"
 
 #include "fakes/fake_cuda_inside.h"
 
 #include <stdlib.h>
 
-/* Something that a graph keeps, and whose end it tells. */
+/* An object that a graph keeps, and that is told when the graph is gone. */
 struct hoop_cu_object {
     struct hoop_cu_object *next;
     hoop_cu_host_fn_t *destroy;
@@ -16,8 +16,8 @@ struct hoop_cu_object {
 struct hoop_cu_graph {
     struct fake_task *first, **last;
     struct hoop_cu_object *objects;
-    unsigned users; /* itself, and what was made of it */
-    bool spoilt;    /* something was done that ended its capture */
+    unsigned users; /* the graph itself, and what was made of it */
+    bool spoilt;    /* its capture was ended by a call that is not allowed */
 };
 
 void fake_graph_spoil(struct hoop_cu_graph *graph)
@@ -57,7 +57,7 @@ int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what)
     return HOOP_CU_SUCCESS;
 }
 
-static int refused; /* the next call of that number */
+static int refused; /* the next call with this number is refused */
 
 static bool is_refused(int call)
 {
@@ -155,7 +155,7 @@ void fake_cuda_drop(hoop_cu_graph_t graph)
 
 /* ---- What programs call ---- */
 
-/* Hoop has no use for them. */
+/* Used by programs, not by hoop. */
 EXPORT int fake_begin(hoop_stream_t stream, int mode) __asm__("cuStreamBeginCapture_v2");
 EXPORT int fake_end(hoop_stream_t stream, hoop_cu_graph_t *ret) __asm__("cuStreamEndCapture");
 EXPORT int fake_instantiate(hoop_cu_graph_t *ret, hoop_cu_graph_t graph,

@@ -1,4 +1,4 @@
-/* What the files of the fake driver share (see fake_cuda.h). All of it is under fake_lock. */
+/* What the files of the fake driver share (see fake_cuda.h). All of it is guarded by fake_lock. */
 #ifndef HOOP_TESTS_FAKE_CUDA_INSIDE_H
 #define HOOP_TESTS_FAKE_CUDA_INSIDE_H
 
@@ -13,14 +13,14 @@
 #define FAKE_NOT_SUPPORTED 801
 #define FAKE_CAPTURE_UNSUPPORTED 900
 #define FAKE_CAPTURE_INVALIDATED 901
-#define FAKE_CAPTURE_FAILED 2 /* what a stream says of it */
+#define FAKE_CAPTURE_FAILED 2 /* the state of its stream */
 #define FAKE_CAPTURE_UNSUPPORTED 900
 #define FAKE_DEVICES 8
 #define FAKE_POOL_BYTES ((size_t)256 << 20)
 #define FAKE_GRANULARITY ((size_t)64 << 10)
-#define FAKE_CONTEXTS 16 /* the primary ones, and one besides for each device */
+#define FAKE_CONTEXTS 16 /* for each device the primary one and another */
 
-/* The driver's functions: their names are CUDA's, and declared here alone. */
+/* The driver's functions. They have CUDA's symbols, and are declared only here. */
 #define FAKE_DECLARE(field, symbol, arguments) EXPORT int fake_##field arguments __asm__(symbol);
 HOOP_CUDA_CALLS(FAKE_DECLARE)
 HOOP_CUDA_NEW_CALLS(FAKE_DECLARE)
@@ -28,7 +28,7 @@ HOOP_CUDA_NEW_CALLS(FAKE_DECLARE)
 
 struct fake_kernel;
 
-/* What waits on a stream. */
+/* A task on a stream. */
 struct fake_task {
     struct fake_task *next;
     enum {
@@ -41,97 +41,97 @@ struct fake_task {
         FAKE_VALUE,
         FAKE_WRITE
     } kind;
-    uint64_t order; /* of all that was ever pushed */
+    uint64_t order; /* among all tasks that were ever pushed */
     unsigned char *to;
     const unsigned char *from;
     size_t bytes;
     unsigned delay_us;
-    bool held; /* as long as fake_held */
+    bool held; /* does not begin as long as fake_held */
     int value;
     hoop_cu_host_fn_t *fn;
     void *arg;
-    struct fake_kernel *kernel; /* freed at its end */
+    struct fake_kernel *kernel; /* freed when it ends */
     struct hoop_cu_event *event;
     uint64_t number;
-    _Atomic uint32_t *word; /* VALUE: waits until it has reached `number`; WRITE: is it then */
+    _Atomic uint32_t *word; /* VALUE: waits until it has reached `number`; WRITE: sets it to that */
 };
 
 extern pthread_mutex_t fake_lock;
-extern pthread_cond_t fake_changed; /* of the streams */
+extern pthread_cond_t fake_changed; /* something about the streams has changed */
 extern atomic_bool fake_held;
-extern bool fake_broken; /* all fails, as after a kernel's bad access */
-extern bool fake_forgot; /* it knows no pointer */
+extern bool fake_broken; /* everything fails, as after a kernel's bad access */
+extern bool fake_forgot; /* no pointer is known */
 
-/* A copy of *what at the end of the stream, with a delay of its own. */
+/* Puts a copy of *what at the end of the stream, with a random delay. */
 int fake_push(hoop_stream_t stream, const struct fake_task *what);
 
-/* Waits for all that is on any stream. */
+/* Waits for all tasks on all streams. */
 void fake_drain(void);
 
-/* The same, and nothing is put on a stream meanwhile; or only with FAKE_CUDA_PIN_WAITS. With the
- * lock. */
+/* With the lock: the same while nothing can be put on a stream. fake_keep_out() does so only with
+ * FAKE_CUDA_PIN_WAITS. */
 void fake_wait_for_all(void);
 void fake_keep_out(void);
 
-/* What no capture survives: those that there are have failed. False: there are none. With the lock.
- */
+/* With the lock: for calls that end all captures in progress. False: there were none. */
 bool fake_end_captures(void);
 
-/* Does a stream capture, so that the calling thread may not do what is unsafe then? */
+/* Does a stream capture, so that the calling thread may not make unsafe calls? */
 bool fake_is_unsafe(void);
 
-/* Where the host finds what a device has mapped of it; NULL: nothing is mapped there. */
+/* Host memory by its address on a device; NULL: none is mapped there. */
 void *fake_host_of(hoop_cu_address_t at, size_t bytes);
 
-/* Does anything on a stream touch [at, at + bytes), as the device finds it? */
+/* Does anything on a stream access [at, at + bytes), by addresses of the device? */
 bool fake_in_use(const unsigned char *at, size_t bytes);
 bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes);
-void fake_kernel_hear(struct fake_kernel *kernel); /* when it begins */
+void fake_kernel_hear(struct fake_kernel *kernel); /* when it begins: reads what it is told */
 void fake_kernel_run(struct fake_kernel *kernel);
 
 /* ---- Devices and contexts; by the numbers that this process gives them ---- */
 
-int fake_visible(void); /* how many */
-/* What the machine calls it; -1: there is none. And the other way round: -1: it is not visible. */
+int fake_visible(void); /* how many devices this process sees */
+/* The machine's number of a device; -1: there is no such device. And its inverse; -1: not
+ * visible. */
 int fake_physical(int device);
 int fake_number(int physical);
 bool fake_reaches(int device, int home);
 
-/* The calling thread's; the first device's primary one where it has none. */
+/* The calling thread's context; if it has none, the first device's primary one. */
 struct hoop_cu_context *fake_context(void);
 bool fake_has_context(void);
 int fake_device_of(const struct hoop_cu_context *context);
 unsigned fake_context_number(const struct hoop_cu_context *context);
-/* May it touch the plain memory of the other one? */
+/* May this context access the plain memory of the other? */
 bool fake_is_let_in(const struct hoop_cu_context *context, const struct hoop_cu_context *to);
 
-/* The one of a stream; of what is none: the calling thread's. With the lock. */
+/* The context of a stream; for other handles the calling thread's. With the lock. */
 struct hoop_cu_context *fake_context_of(hoop_stream_t stream);
 
 /* ---- Memory ---- */
 
-/* Physical memory. */
+/* A block of physical memory. */
 struct fake_memory {
     int fd, home;
     size_t bytes;
 };
 
-/* The devices' addresses, once: HOOP_CU_SUCCESS. */
+/* Reserves the devices' addresses, once. HOOP_CU_SUCCESS: they exist. */
 int fake_pool_make(void);
 bool fake_on_device(uintptr_t at);
 ptrdiff_t fake_view(void);
 void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned);
 size_t fake_memory_opened(void);
-/* What was allocated there came in the order of a stream. */
+/* Marks an allocation as made in the order of a stream. */
 void fake_memory_pool(hoop_cu_address_t at);
-/* Where a context's device finds it; NULL: it may not. context NULL: whoever may. */
+/* Where the memory is that a context's device may access; NULL: it may not. context NULL: any. */
 unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
                             const struct hoop_cu_context *context);
 
-/* One more copy or launch begins: from now on all may fail. */
+/* Counts a copy or launch that begins. From the chosen one on all fail. */
 void fake_count_work(bool to_or_from_host);
 
-/* Sets whether the stream records a graph; the one that it did. With the lock. */
+/* Sets whether the stream records a graph. Returns the graph that it recorded. With the lock. */
 struct hoop_cu_graph *fake_stream_capture(hoop_stream_t stream, bool on);
 
 /* ---- Graphs; with the lock ---- */
@@ -139,7 +139,7 @@ struct hoop_cu_graph *fake_stream_capture(hoop_stream_t stream, bool on);
 struct hoop_cu_graph *fake_graph_create(void);
 void fake_graph_spoil(struct hoop_cu_graph *graph);
 bool fake_graph_is_spoilt(const struct hoop_cu_graph *graph);
-/* A copy of *what at its end. */
+/* Adds a copy of *what at the end of the graph. */
 int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what);
 
 #endif

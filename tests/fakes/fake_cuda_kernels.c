@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#undef NDEBUG /* the checks of alignment */
+#undef NDEBUG /* for its checks of alignment */
 #include "reduce/cuda_on_cpu.h"
 #include "reduce/reduce_cuda.cu"
 
@@ -16,24 +16,24 @@ typedef void told_t(const struct hoop_cuda_fold *fold);
 typedef void perf_t(const struct perf_work work);
 
 struct hoop_cu_function {
-    fold_t *fold; /* NULL: one that is told, or one of the benchmarks */
+    fold_t *fold; /* NULL: a kernel that is told later, or one of the benchmarks */
     told_t *told;
     hoop_datatype_t type;
     perf_t *perf;
-    const struct hoop_cu_context *context; /* that it was found in */
+    const struct hoop_cu_context *context; /* in which it was loaded */
     bool loaded;
 };
 
 struct fake_kernel {
     struct hoop_cu_function *function;
-    union { /* with the vectors where the device finds them */
+    union { /* its argument, with vectors by device address */
         struct hoop_cuda_fold fold;
         struct perf_work perf;
     } told;
     size_t bytes; /* of each vector */
-    /* told when it begins: where on the device, and where the host finds that; else NULL */
+    /* of a kernel that is told when it begins: where the host finds that; else NULL */
     const unsigned char *told_at;
-    bool heard, fails; /* it was; and of memory that is not the device's */
+    bool heard, fails; /* heard: it was told; fails: to fold memory that the device can't access */
 };
 
 #define KERNELS(name, value, bytes, text)                                                          \
@@ -54,7 +54,7 @@ static const struct hoop_cu_function told_kernels[HOOP_NUM_DATATYPES][HOOP_CUDA_
     HOOP_DATATYPES(KERNELS)};
 #undef KERNELS
 
-/* One in each context. */
+/* There is one in each context. */
 struct hoop_cu_module {
     struct hoop_cu_function functions[HOOP_NUM_DATATYPES][HOOP_CUDA_FOLD_OPS];
     struct hoop_cu_function told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS];
@@ -64,7 +64,7 @@ struct hoop_cu_module {
 static struct hoop_cu_module modules[FAKE_CONTEXTS];
 static unsigned delay_us, refused_in, launches;
 
-/* That a program brings along under this name, besides those of lib/reduce. */
+/* A kernel with this name, which a program may bring along besides those of lib/reduce. */
 #define ILLEGAL "illegal"
 static struct hoop_cu_function illegal;
 
@@ -79,7 +79,7 @@ static void kernel_store_to_nowhere(void *arg)
 int fake_module_load(hoop_cu_module_t *ret, const void *image)
 {
     *ret = &modules[fake_context_number(fake_context())];
-    if ((*ret)->write.context == NULL) { /* else it is there already, and its kernels are used */
+    if ((*ret)->write.context == NULL) { /* else its kernels are in use */
         memcpy((*ret)->functions, kernels, sizeof(kernels));
         memcpy((*ret)->told, told_kernels, sizeof(told_kernels));
         (*ret)->write = (struct hoop_cu_function){.perf = perf_write, .context = fake_context()};
@@ -129,8 +129,8 @@ int fake_module_function(hoop_cu_function_t *ret, hoop_cu_module_t module, const
     return HOOP_CU_SUCCESS;
 }
 
-/* As CUDA has it with CUDA_MODULE_LOADING=LAZY: when it is asked to, or at the first launch; then
- * it waits for all streams. With the lock. */
+/* Like CUDA with CUDA_MODULE_LOADING=LAZY: a kernel is loaded when that is asked for, or at its
+ * first launch, which then waits for all streams. With the lock. */
 static void function_load(struct hoop_cu_function *function)
 {
     if (!function->loaded) {
@@ -147,7 +147,8 @@ int fake_function_load(hoop_cu_function_t function)
     return fake_has_context() ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_CONTEXT;
 }
 
-/* Where the host finds what the kernel was told; NULL, and *there false: it is not the device's. */
+/* Where the host finds a vector of the kernel. NULL and *there false: the device can't
+ * access it. */
 static void *vector_resolve(const struct fake_kernel *kernel, const void *vector, size_t bytes,
                             bool *there)
 {
@@ -158,7 +159,7 @@ static void *vector_resolve(const struct fake_kernel *kernel, const void *vector
     return found;
 }
 
-/* False: one of the vectors is not the device's. With the lock. */
+/* False: the device can't access one of the vectors. With the lock. */
 static bool kernel_resolve(struct fake_kernel *kernel)
 {
     struct hoop_cuda_fold *fold = &kernel->told.fold;
@@ -242,7 +243,7 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     const struct fake_kernel kernel = kernel_of(function, arguments[0]);
     pthread_mutex_lock(&fake_lock);
     function_load(function);
-    /* else it has no work, or is still to be told of it */
+    /* otherwise it has no work, or is told later what to do */
     launches += function->perf != NULL || (function->fold != NULL && kernel.told.fold.n_src > 0);
     fake_count_work(false);
     const bool refused = refused_in != 0 && --refused_in == 0;
@@ -255,7 +256,7 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }
 
-/* It is told, from now on it is in what it folds. */
+/* The kernel is told what to fold; from now on it uses that memory. */
 void fake_kernel_hear(struct fake_kernel *kernel)
 {
     if (kernel->function->told == NULL) {
@@ -271,7 +272,7 @@ void fake_kernel_hear(struct fake_kernel *kernel)
     pthread_mutex_unlock(&fake_lock);
 }
 
-/* Of fewer threads than were asked for: a kernel is right with any number. */
+/* With fewer threads than were asked for: a kernel must be right with any number. */
 void fake_kernel_run(struct fake_kernel *kernel)
 {
     const struct hoop_cu_function *function = kernel->function;
@@ -308,7 +309,7 @@ bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at,
         return vector_uses(work->at, kernel->bytes, at, bytes) ||
                vector_uses(work->found, sizeof(uint64_t), at, bytes);
     }
-    if (kernel->function->told != NULL && !kernel->heard) { /* who knows what it will fold */
+    if (kernel->function->told != NULL && !kernel->heard) { /* what it will fold is not known yet */
         return vector_uses(kernel->told_at, HOOP_CUDA_TOLD_BYTES, at, bytes);
     }
     for (uint32_t s = 0; s < fold->n_src; s++) {

@@ -1,13 +1,14 @@
 /*
  * The memory of the fake device (see fake_cuda.h).
  *
- *     front   the device's addresses: nobody may touch them
- *     back    where its memory is, as far from front everywhere
+ *     front   the device's addresses, which the process can't access
+ *     back    where the memory is: at a constant distance from front
  *
- * Plain memory lies in the process's pool, a memfd, whose pages others map over a place in their
- * back: with what lies around it, as CUDA does, and with what comes there when it is freed, which
- * is worse than CUDA. Physical memory is a memfd of its own, so that it travels as a descriptor,
- * mapped over its place in back. What is mapped and not made accessible is as good as not there.
+ * Plain memory lies in the process's pool, a memfd. Other processes map its pages over a place in
+ * their own back. They also see what lies around it, as with CUDA, and what is allocated there
+ * after it was freed, which is worse than CUDA. Physical memory is a memfd of its own, so that it
+ * can be sent as a descriptor, and is mapped over its place in back. Memory that is mapped but not
+ * made accessible can't be used.
  */
 #include "fakes/fake_cuda_inside.h"
 
@@ -18,8 +19,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define HOST_SEEN ((uintptr_t)1 << 60) /* so far from its place a device sees the host's memory */
-#define MOST 4096                      /* ranges of addresses, pinned ranges */
+#define HOST_SEEN ((uintptr_t)1 << 60) /* offset of the host's memory as devices see it */
+#define MOST 4096                      /* address ranges, and pinned ranges */
 
 enum range_kind { PLAIN, RESERVED, MAPPED, ACCESSIBLE, OPENED };
 
@@ -27,19 +28,19 @@ struct range {
     uintptr_t at;
     size_t bytes;
     enum range_kind kind;
-    int home;                            /* the device that it lies on */
-    unsigned open;                       /* ACCESSIBLE: bits of the devices that may touch it */
+    int home;                            /* the device on which it lies */
+    unsigned open;                       /* ACCESSIBLE: bits of the devices that may access it */
     const struct hoop_cu_context *owner; /* PLAIN, OPENED: its context */
     unsigned long long number;           /* of the allocation */
-    bool pooled;                         /* PLAIN: it came in the order of a stream */
-    bool managed;                        /* PLAIN: the host reaches it, too */
-    int pid;                             /* OPENED: of the process that has it, under number `of` */
+    bool pooled;                         /* PLAIN: allocated in the order of a stream */
+    bool managed;                        /* PLAIN: the host can access it, too */
+    int pid;                             /* OPENED: the owning process, where its number is `of` */
     unsigned long long of;
-    uint64_t there; /* where it lies in that one */
-    unsigned count; /* so often */
+    uint64_t there; /* its address there */
+    unsigned count; /* how often it is open */
 };
 
-/* What a handle is. */
+/* The content of an IPC handle. */
 struct shown {
     char magic[8];
     int pid, fd, home;
@@ -100,7 +101,7 @@ static bool range_may(const struct range *range, const struct hoop_cu_context *c
                                    : (range->open & (1u << fake_device_of(context))) != 0;
 }
 
-/* The one that holds all of it, and may be used; context NULL: by somebody. */
+/* The range that holds all of these bytes, if context may access it. context NULL: any context. */
 static const struct range *range_of(uintptr_t at, size_t bytes,
                                     const struct hoop_cu_context *context)
 {
@@ -112,7 +113,7 @@ static const struct range *range_of(uintptr_t at, size_t bytes,
     return NULL;
 }
 
-/* The one that is exactly this, and of this kind. */
+/* The range with just this address, size and kind. */
 static struct range *range_exactly(uintptr_t at, size_t bytes, enum range_kind kind)
 {
     for (size_t i = 0; i < n_ranges; i++) {
@@ -147,7 +148,7 @@ unsigned char *fake_resolve(hoop_cu_address_t at, size_t bytes,
     return is_pinned(at, bytes) ? (unsigned char *)(uintptr_t)at : NULL;
 }
 
-/* The first gap; 0: none. 256 bytes apart, as CUDA has it. */
+/* The first gap; 0: none. Allocations are aligned to 256 bytes, as in CUDA. */
 static uintptr_t find_gap(size_t bytes, size_t align)
 {
     uintptr_t at = (uintptr_t)front;
@@ -182,7 +183,7 @@ static void range_remove(struct range *range)
     *range = ranges[--n_ranges];
 }
 
-/* The pool's own pages are there again. What still uses the others has a bad address then. */
+/* Maps the pool's own pages again. Whoever still uses the others then has a bad address. */
 static bool back_restore(uintptr_t at, size_t bytes)
 {
     const bool done = mmap(seen(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool,
@@ -202,7 +203,7 @@ void fake_memory_use(size_t *ret_bytes, size_t *ret_pinned)
 
 /* ---- Pointers and plain memory ---- */
 
-/* Of memory that it does not know: nothing. */
+/* All zero for memory that the driver does not know. */
 int fake_pointer_get_all(unsigned count, int *attributes, void **ret, hoop_cu_address_t ptr)
 {
     int result = HOOP_CU_SUCCESS;
@@ -263,7 +264,7 @@ int fake_alloc(hoop_cu_address_t *ret, size_t bytes)
     return result;
 }
 
-/* What programs ask: whole pages, that the host finds at their addresses. */
+/* Used by programs: whole pages that the host can access at their addresses. */
 EXPORT int fake_alloc_managed(hoop_cu_address_t *ret, size_t bytes,
                               unsigned flags) __asm__("cuMemAllocManaged");
 int fake_alloc_managed(hoop_cu_address_t *ret, size_t bytes, unsigned flags)
@@ -303,7 +304,7 @@ int fake_free(hoop_cu_address_t ptr)
     return result;
 }
 
-/* It is over later. */
+/* Returns before it is done. */
 int fake_set_bytes(hoop_cu_address_t ptr, unsigned char value, size_t bytes, hoop_stream_t stream)
 {
     pthread_mutex_lock(&fake_lock);
@@ -332,7 +333,7 @@ int fake_host_register(void *ptr, size_t bytes, unsigned flags)
     return result;
 }
 
-/* As a device knows it: elsewhere. With the lock. */
+/* Devices see host memory at another address. With the lock. */
 void *fake_host_of(hoop_cu_address_t at, size_t bytes)
 {
     const uintptr_t host = at - HOST_SEEN;
@@ -408,7 +409,7 @@ int fake_ipc_show(struct hoop_cu_ipc *ret, hoop_cu_address_t ptr)
     return result;
 }
 
-/* With the lock; NULL: it is not open on the device. */
+/* NULL: it is not open on the device. With the lock. */
 static struct range *range_opened(const struct shown *shown, int device)
 {
     for (size_t i = 0; i < n_ranges; i++) {
@@ -420,7 +421,7 @@ static struct range *range_opened(const struct shown *shown, int device)
     return NULL;
 }
 
-/* Is something else open on the device that lay where this lies now? With the lock. */
+/* Is something else open on the device that had the address which this has now? With the lock. */
 static bool range_is_taken(const struct shown *shown, int device)
 {
     bool taken = false;
@@ -432,7 +433,7 @@ static bool range_is_taken(const struct shown *shown, int device)
     return taken;
 }
 
-/* All pages of it. With the lock. */
+/* Maps all of its pages. With the lock. */
 static int range_open(const struct shown *shown, hoop_cu_address_t *ret)
 {
     const size_t page = (size_t)getpagesize(), inside = shown->offset % page;
@@ -459,7 +460,7 @@ static int range_open(const struct shown *shown, hoop_cu_address_t *ret)
     return mapped ? HOOP_CU_SUCCESS : HOOP_CU_OUT_OF_MEMORY;
 }
 
-/* Waits for all streams, as what changes the addresses of a device may. */
+/* Waits for all streams, as calls that change a device's address space may. */
 int fake_ipc_open(hoop_cu_address_t *ret, struct hoop_cu_ipc handle, unsigned flags)
 {
     struct shown shown;
@@ -572,7 +573,7 @@ int fake_unmap(hoop_cu_address_t at, size_t bytes)
     return done ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
 }
 
-/* Whoever had access keeps it. */
+/* Devices that had access before keep it. */
 int fake_set_access(hoop_cu_address_t at, size_t bytes, const struct hoop_cu_access *access,
                     size_t count)
 {

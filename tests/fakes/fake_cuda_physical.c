@@ -1,6 +1,6 @@
 /*
- * The physical memory of the fake device, which has no address (see fake_cuda_memory.c): each block
- * is a memfd whose name says the device.
+ * The physical memory of the fake device, which has no address of its own (see fake_cuda_memory.c):
+ * each block is a memfd whose name tells the device.
  */
 #include "fakes/fake_cuda_inside.h"
 
@@ -32,7 +32,7 @@ static int memory_add(int fd, int home, size_t bytes, hoop_cu_memory_t *ret)
     return HOOP_CU_SUCCESS;
 }
 
-/* With garbage. */
+/* Fills a block with garbage. */
 static bool memory_fill(int fd, size_t bytes)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -79,7 +79,7 @@ int fake_memory_export(void *ret, hoop_cu_memory_t handle, int type, unsigned lo
                                                            : HOOP_CU_INVALID_VALUE;
 }
 
-/* Of a device that this process sees, or something else. */
+/* Accepts a block of a device that this process sees; refuses all else. */
 int fake_memory_import(hoop_cu_memory_t *ret, void *handle, int type)
 {
     const int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);

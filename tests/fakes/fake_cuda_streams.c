@@ -15,9 +15,9 @@ struct CUstream_st {
     struct fake_task *first, **last;
     const struct fake_task *running;
     bool ending;
-    struct hoop_cu_graph *graph; /* it captures this one; NULL: it runs */
-    unsigned long long capture;  /* its number, since a graph may come where another was */
-    bool blocking;               /* in order with the default one */
+    struct hoop_cu_graph *graph; /* the graph that it captures; NULL: it runs */
+    unsigned long long capture;  /* number of the capture, since graphs may have the same address */
+    bool blocking;               /* ordered with the default stream */
     struct hoop_cu_context *context;
     unsigned queue;
     uint64_t seed, id;
@@ -25,26 +25,26 @@ struct CUstream_st {
 
 struct hoop_cu_event {
     uint64_t recorded, complete;
-    struct hoop_cu_graph *graph; /* it was recorded in this one's capture */
+    struct hoop_cu_graph *graph; /* the graph in whose capture it was recorded */
     unsigned long long capture;
-    unsigned waiting; /* tasks that refer to it */
+    unsigned waiting; /* tasks that wait for it */
     bool destroyed;
 };
 
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
 bool fake_broken;
 static struct CUstream_st *streams[STREAMS];
-static struct CUstream_st legacies[FAKE_CONTEXTS]; /* the default stream of each; ids from 1 on */
+static struct CUstream_st legacies[FAKE_CONTEXTS]; /* the default streams; ids from 1 on */
 static uint64_t orders, ids = FAKE_CONTEXTS;
 static _Thread_local bool relaxed;
-static unsigned keeping_out; /* who waits for all streams, and lets nobody put anything on one */
+static unsigned keeping_out; /* threads that keep others from putting anything on a stream */
 
 static bool is_legacy(const struct CUstream_st *stream)
 {
     return stream >= legacies && stream < legacies + FAKE_CONTEXTS;
 }
 
-/* The i-th of all that there may be; NULL: it is not there. */
+/* The i-th of all possible streams; NULL: it does not exist. */
 static struct CUstream_st *stream_at(size_t i)
 {
     return i < STREAMS                             ? streams[i]
@@ -86,14 +86,15 @@ static void task_run(struct fake_task *task)
     }
 }
 
-/* The oldest that is on the stream; UINT64_MAX: none. */
+/* The number of the oldest task on the stream; UINT64_MAX: there is none. */
 static uint64_t stream_oldest(const struct CUstream_st *stream)
 {
     const struct fake_task *first = stream->running != NULL ? stream->running : stream->first;
     return first != NULL ? first->order : UINT64_MAX;
 }
 
-/* The oldest that waits to begin, or is a host function: it keeps its queue from what is behind. */
+/* The number of the oldest task that has not begun, or is a host function: it keeps back what is
+ * behind it in its queue. */
 static uint64_t stream_obstacle(const struct CUstream_st *stream)
 {
     const struct fake_task *running = stream->running;
@@ -108,9 +109,9 @@ static unsigned fake_queues(void)
     return queues != NULL ? (unsigned)atoi(queues) : 0;
 }
 
-/* Neither the default stream, which all blocking ones are in order with, nor the queue that both
- * share keeps a task of `mine` back for one of `other`. A queue keeps no host function back: so it
- * was seen on a GPU. */
+/* Is nothing on `other` in the way of a task of `mine`? Blocking streams and the default stream
+ * wait for each other, and so do streams that share a queue. As on a GPU, no queue keeps a host
+ * function back. */
 static bool task_passes(const struct fake_task *task, const struct CUstream_st *mine,
                         const struct CUstream_st *other)
 {
@@ -159,7 +160,7 @@ static void task_end(struct fake_task *task)
     pthread_cond_broadcast(&fake_changed);
 }
 
-/* With the lock. Nobody tells when a word has changed. */
+/* With the lock: waits until the task may begin. Nobody signals the change of a word. */
 static void stream_wait(const struct fake_task *first)
 {
     struct timespec until;
@@ -191,7 +192,7 @@ static void *stream_main(void *arg)
         stream->last = stream->first == NULL ? &stream->first : stream->last;
         stream->running = task;
         const bool runs = !fake_broken;
-        pthread_cond_broadcast(&fake_changed); /* who is behind it in its queue */
+        pthread_cond_broadcast(&fake_changed); /* wakes streams behind it in the same queue */
         pthread_mutex_unlock(&fake_lock);
         if (runs) {
             task_run(task);
@@ -211,7 +212,8 @@ static bool stream_start(struct CUstream_st *stream)
     return pthread_create(&stream->thread, NULL, stream_main, stream) == 0;
 }
 
-/* Into the list, with its thread; NULL: there is no room. With the lock. */
+/* Makes a stream with its thread, and adds it to the list. NULL: there is no room. With the
+ * lock. */
 static struct CUstream_st *stream_add(unsigned flags)
 {
     struct CUstream_st *stream = calloc(1, sizeof(*stream));
@@ -234,7 +236,7 @@ static struct CUstream_st *stream_add(unsigned flags)
     return stream;
 }
 
-/* The calling thread's own default one; it stays. With the lock. */
+/* The calling thread's own default stream, which stays. With the lock. */
 static struct CUstream_st *stream_of_thread(void)
 {
     static _Thread_local struct CUstream_st *own[FAKE_CONTEXTS];
@@ -243,7 +245,7 @@ static struct CUstream_st *stream_of_thread(void)
     return *mine;
 }
 
-/* NULL: not a stream of this driver. With the lock. */
+/* Finds a stream of this driver; NULL: it is none. With the lock. */
 static struct CUstream_st *stream_find(hoop_stream_t handle)
 {
     if (handle == FAKE_STREAM_OF_THREAD) {
@@ -273,7 +275,7 @@ struct hoop_cu_context *fake_context_of(hoop_stream_t handle)
     return stream != NULL ? stream->context : fake_context();
 }
 
-/* Does a stream record a graph that is in order with the default one? With the lock. */
+/* Does a stream capture that is ordered with the default stream? With the lock. */
 static bool fake_captures(void)
 {
     bool captures = false;
@@ -299,7 +301,7 @@ bool fake_is_unsafe(void)
     return fake_captures() && !relaxed;
 }
 
-/* A copy of *what at the end of the stream, with a delay of its own. With the lock. */
+/* Puts a copy of *what at the end of the stream, with a random delay. With the lock. */
 int fake_push(hoop_stream_t handle, const struct fake_task *what)
 {
     struct CUstream_st *stream = stream_find(handle);
@@ -343,7 +345,7 @@ static bool stream_is_idle(const struct CUstream_st *stream)
     return stream == NULL || (stream->first == NULL && stream->running == NULL);
 }
 
-/* As CUDA has it: what is on any stream comes first. With the lock. */
+/* As in CUDA: waits until all streams have done what is on them. With the lock. */
 void fake_drain(void)
 {
     size_t i = 0;
@@ -500,7 +502,8 @@ int fake_stream_context(hoop_stream_t handle, hoop_cu_context_t *ret)
     return stream != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_HANDLE;
 }
 
-/* What waits for an event of a capture is captured, too. With the lock; false: there is none. */
+/* A stream that waits for an event of a capture joins the capture. False: the event belongs to
+ * none. With the lock. */
 static bool capture_join(hoop_stream_t handle, const struct hoop_cu_event *event)
 {
     struct CUstream_st *stream = event->graph != NULL ? stream_find(handle) : NULL;
@@ -557,7 +560,7 @@ struct hoop_cu_graph *fake_stream_capture(hoop_stream_t handle, bool on)
     struct hoop_cu_graph *before = stream != NULL ? stream->graph : NULL;
     for (size_t i = 0; i < STREAMS && before != NULL; i++) {
         if (streams[i] != NULL && streams[i]->graph == before) {
-            streams[i]->graph = NULL; /* those that have joined in */
+            streams[i]->graph = NULL; /* streams that have joined */
         }
     }
     if (stream != NULL) {

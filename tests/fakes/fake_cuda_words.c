@@ -1,4 +1,4 @@
-/* The fake driver: words that streams wait for and write, and functions of the host. */
+/* The fake driver: words that streams wait for and write, and host functions. */
 #include "fakes/fake_cuda_inside.h"
 
 static int push_word(hoop_stream_t stream, hoop_cu_address_t at, const struct fake_task *what)

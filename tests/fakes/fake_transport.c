@@ -18,7 +18,7 @@
 #define FAKE_QUEUE 4
 
 struct fake_slot {
-    struct hoop_xfer sent; /* what the header of a real transport holds */
+    struct hoop_xfer sent; /* what a real transport puts in the header */
     void *data;
     bool busy;
 };
@@ -30,14 +30,14 @@ struct fake_offer {
 };
 
 struct fake_pipe {
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all below */
     struct fake_offer offer;
-    int refs;    /* ends */
-    bool broken; /* the sender has gone or has failed */
+    int refs;    /* how many ends exist */
+    bool broken; /* the sender has gone or failed */
     uint32_t slots;
     struct hoop_xfer *sent[FAKE_QUEUE];
     uint64_t head, moved, tail; /* sender: done, read for the last time, posted */
-    uint64_t taken;             /* receiver: how many it was given */
+    uint64_t taken;             /* receiver: how many it has received */
     struct fake_slot slot[FAKE_MAX_SLOTS];
 };
 
@@ -45,12 +45,12 @@ struct fake_link {
     struct hoop_link base;
     struct fake_pipe *pipe;
     uint64_t random;
-    struct hoop_xfer *received[FAKE_QUEUE]; /* receiver's posted xfers */
+    struct hoop_xfer *received[FAKE_QUEUE]; /* the receiver's posted xfers */
     uint64_t head, tail;
 };
 
 struct fake_blob {
-    struct fake_pipe *pipe; /* NULL from the receiver */
+    struct fake_pipe *pipe; /* NULL in a receiver's blob */
 };
 
 static struct fake_script fake_script;
@@ -129,7 +129,7 @@ static struct fake_pipe *fake_pipe_create(const struct hoop_link_params *params)
     pipe->refs = 1;
     pipe->slots = fake_script.slots;
     for (uint32_t i = 0; i < (pipe->slots > 0 ? pipe->slots : FAKE_MAX_SLOTS); i++) {
-        /* Exactly as large as promised, so that a tool sees what is written beyond. */
+        /* Exactly as large as promised, so that a sanitizer notices writes beyond it. */
         pipe->slot[i].data = malloc(params->chunk_bytes);
         if (pipe->slot[i].data == NULL) {
             fake_pipe_unref(pipe);
@@ -189,7 +189,7 @@ static void fake_offer(struct hoop_link *base, uint32_t op, void *data, uint64_t
     pthread_mutex_unlock(&pipe->lock);
 }
 
-/* Ends all that is pending. */
+/* Ends all pending xfers. */
 static void fake_drain(struct fake_link *link, hoop_result_t result)
 {
     struct fake_pipe *pipe = link->pipe;
@@ -226,7 +226,8 @@ static bool fake_puts_off(struct fake_link *link)
            (link->base.params.sending && fake_lane_in(link, fake_script.full_lanes));
 }
 
-/* Under the lock. position: 1 where it is in its place. */
+/* Under the lock: puts the payload in its offered place, if there is one; position becomes 1
+ * then. */
 static void fake_place(const struct fake_pipe *pipe, struct hoop_xfer *xfer)
 {
     const struct fake_offer *offer = &pipe->offer;
@@ -264,7 +265,7 @@ static hoop_result_t fake_recv(struct hoop_link *base, struct hoop_xfer *xfer)
     return HOOP_OK;
 }
 
-/* Where a message lies that is in the receiver's hands. */
+/* The slot of a message that the receiver holds. */
 static struct fake_slot *fake_slot_of(struct fake_pipe *pipe, uint64_t position)
 {
     return &pipe->slot[position % (pipe->slots > 0 ? pipe->slots : FAKE_MAX_SLOTS)];
@@ -278,8 +279,8 @@ static void fake_release(struct hoop_link *base, struct hoop_xfer *xfer)
     pthread_mutex_unlock(&link->pipe->lock);
 }
 
-/* Under the lock: the next sent xfer that a receive can have, NULL: none. Without slots its payload
- * is still the sender's, unless it is to be lent. */
+/* Under the lock: the next sent xfer that a receive can get; NULL: none. Without slots its payload
+ * is still in the sender's memory, unless it is lent. */
 static const struct hoop_xfer *fake_next(struct fake_pipe *pipe, bool lend)
 {
     struct fake_slot *slot = fake_slot_of(pipe, pipe->taken);
@@ -297,7 +298,7 @@ static const struct hoop_xfer *fake_next(struct fake_pipe *pipe, bool lend)
     return &slot->sent;
 }
 
-/* Under the lock: one message for one receive. */
+/* Under the lock: delivers one message to one receive. */
 static hoop_result_t fake_deliver(struct fake_link *link, const struct hoop_xfer *sent,
                                   struct hoop_xfer *xfer)
 {
@@ -311,7 +312,7 @@ static hoop_result_t fake_deliver(struct fake_link *link, const struct hoop_xfer
     if (placed && xfer->data != pipe->offer.data + sent->place) {
         return fake_fail(link, HOOP_INTERNAL_ERROR, "something was put where it does not belong");
     }
-    pipe->moved += pipe->slots == 0; /* the sender is through with it */
+    pipe->moved += pipe->slots == 0; /* the sender's memory is no longer needed */
     if (xfer->data == NULL) {
         xfer->data = sent->data;
         xfer->lent = true;

@@ -46,7 +46,7 @@ int fake_break_next, fake_fails_in;
 
 struct fake_work {
     struct hoop_verbs_work work;
-    uint8_t copy[FAKE_INLINE]; /* what was inline */
+    uint8_t copy[FAKE_INLINE]; /* inline data */
 };
 
 struct fake_receive {
@@ -257,7 +257,7 @@ static void fake_push(struct hoop_verbs_device *device, const struct hoop_verbs_
     }
 }
 
-/* What a work that failed takes with it: all behind it, and the receives. */
+/* After a work has failed all behind it fail, too, and so do the receives. */
 static void fake_break(struct hoop_verbs_queue *queue, uint64_t id, int status)
 {
     const struct hoop_verbs_event event = {.id = id, .status = status};
@@ -272,7 +272,7 @@ static void fake_break(struct hoop_verbs_queue *queue, uint64_t id, int status)
     }
 }
 
-/* One work arrives; returns its status. */
+/* Delivers one work. Returns its status. */
 static int fake_deliver(struct hoop_verbs_queue *queue, const struct hoop_verbs_work *work)
 {
     struct hoop_verbs_queue *peer = fake_find(queue->peer);
@@ -374,7 +374,7 @@ static int fake_receive(struct hoop_verbs_queue *queue, uint64_t id, void *data,
     return room ? 0 : ENOMEM;
 }
 
-/* What was held goes on, whoever looks. */
+/* Looks for events; first runs what was held, of all queues. */
 static int fake_take(struct hoop_verbs_device *device, struct hoop_verbs_event *ret_events,
                      int most)
 {

@@ -1,7 +1,8 @@
 /*
  * RDMA devices that exist in this process only: what is sent arrives at once. They are as strict as
- * devices are: a write needs a key and stays inside its memory, a word needs a receive, outstanding
- * work and events have limits, a queue that failed is of no more use. Thread-safe.
+ * real devices: a write needs a key and must stay inside its memory, immediate data need a receive,
+ * outstanding work and events have limits, and a queue that failed can't be used any more. Thread-
+ * safe.
  */
 #ifndef FAKE_VERBS_H
 #define FAKE_VERBS_H
@@ -10,33 +11,33 @@
 
 extern const struct hoop_verbs fake_verbs;
 
-/* Two of them, "fake0" and "fake1", with one active port each; the tests may change them before
- * their first use. */
+/* Two devices, "fake0" and "fake1", with one active port each. Tests may change them before their
+ * first use. */
 #define FAKE_PORTS 2u
 extern struct hoop_verbs_port fake_ports[FAKE_PORTS];
 
-/* What was done since the start; reset by the test. */
+/* Counts since the start; tests may reset them. */
 struct fake_counts {
-    unsigned opened, open; /* devices; still open */
+    unsigned opened, open; /* how often devices were opened; how many still are */
     unsigned queues;
-    unsigned memories; /* registered; and their bytes */
+    unsigned memories; /* registered; and their size */
     size_t memory_bytes;
-    unsigned writes, words, sends; /* works given, of them those with immediate data, and calls */
+    unsigned writes, words, sends; /* works posted, those with immediate data, and calls */
     unsigned signaled;
 };
 extern struct fake_counts fake_counts;
-extern struct hoop_verbs_route fake_route; /* the last that was taken */
+extern struct hoop_verbs_route fake_route; /* the route of the last queue */
 
-/* Faults. */
-extern bool fake_refuses_memory; /* as where too little may be locked */
-extern size_t fake_most_bytes;   /* that may be locked; 0: any number */
-extern int fake_fails_in;        /* calls; that one fails for want of memory. 0: none does */
-extern bool fake_keeps;          /* nothing is destroyed as it should be */
-extern bool fake_dies;           /* the devices do nothing any more, and say so */
-extern int fake_break_next;      /* the status of the next work; 0: well */
+/* Faults that tests can set. */
+extern bool fake_refuses_memory; /* registration fails, as if too little memory may be locked */
+extern size_t fake_most_bytes;   /* how much memory may be locked; 0: any amount */
+extern int fake_fails_in;        /* calls until one fails for lack of memory; 0: none does */
+extern bool fake_keeps;          /* destroying anything fails */
+extern bool fake_dies;           /* the devices stop working, and report that */
+extern int fake_break_next;      /* the status of the next work; 0: success */
 extern bool fake_holds;          /* nothing arrives */
 
-/* Of the process, whom the limit on locked memory would not bind else. */
+/* Drops the process's capability to ignore the limit on locked memory. */
 void fake_drop_ipc_lock(void);
 
 #endif

@@ -22,13 +22,13 @@
 #define FAULTY_WRAPPED 8
 
 struct faulty_node {
-    struct hoop_xfer inside; /* first: its `done` finds the node */
+    struct hoop_xfer inside; /* comes first, so that its `done` finds the node */
     struct faulty_link *link;
     struct hoop_xfer *outside;
     struct faulty_node *next;
-    uint8_t *copy; /* with a flipped bit; what the caller was lent */
+    uint8_t *copy; /* a payload with a flipped bit, or lent to the caller */
     hoop_result_t result;
-    uint64_t due; /* told when so many progresses have been */
+    uint64_t due; /* reported after so many calls of progress */
 };
 
 struct faulty_link {
@@ -39,7 +39,7 @@ struct faulty_link {
     uint32_t lent;
     uint64_t calls[FAULTY_CALLS];
     uint64_t random;
-    bool nudge; /* refused without need: progress must say that something moved */
+    bool nudge; /* refused without need, so progress must report that something moved */
     struct faulty_node nodes[FAULTY_NODES];
 };
 
@@ -75,7 +75,7 @@ static struct faulty_link *faulty_from(struct hoop_link *link)
     return (struct faulty_link *)(void *)link;
 }
 
-/* Counts a call; HOOP_OK unless this is the one that fails. */
+/* Counts a call. HOOP_OK, unless it is the one that is to fail. */
 static hoop_result_t faulty_strike(enum faulty_call call, int rank, struct hoop_failure *failure)
 {
     const uint64_t count = atomic_fetch_add(&faulty_counts[call], 1) + 1;
@@ -99,7 +99,7 @@ static bool faulty_refuses(struct faulty_link *faulty, enum faulty_call call)
     return refuses;
 }
 
-/* The first failure of the inside becomes the link's. */
+/* The inside's first failure becomes the link's. */
 static hoop_result_t faulty_adopt(struct faulty_link *faulty)
 {
     const struct hoop_failure *failure = &faulty->inside->failure;
@@ -138,7 +138,7 @@ static void faulty_flip(struct faulty_node *node)
     payload[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 }
 
-/* `done` of an inside xfer: known, but not told yet. */
+/* The `done` of an inside xfer: keeps the result, to be reported later. */
 static void faulty_hold(struct hoop_xfer *xfer, hoop_result_t result)
 {
     struct faulty_node *node = (struct faulty_node *)(void *)xfer;
@@ -295,7 +295,7 @@ static void faulty_offer(struct hoop_link *link, uint32_t op, void *data, uint64
     hoop_link_offer(faulty_from(link)->inside, op, data, bytes);
 }
 
-/* After a failure: everything pending gets its code, once nothing can touch it any more. */
+/* After a failure: reports it for all pending xfers, once nothing can access them any more. */
 static bool faulty_flush(struct faulty_link *faulty)
 {
     if (faulty->lent > 0 && faulty->inside->failure.code == HOOP_OK) {
@@ -307,7 +307,7 @@ static bool faulty_flush(struct faulty_link *faulty)
     }
     const bool moved = faulty->held_first != NULL;
     while (faulty->held_first != NULL) {
-        faulty->held_first->result = HOOP_ABORTED; /* lent or not: it is gone */
+        faulty->held_first->result = HOOP_ABORTED; /* even lent memory is gone */
         faulty_tell(faulty, faulty->base.failure.code);
     }
     return moved;
@@ -339,7 +339,7 @@ static bool faulty_progress(struct hoop_link *link)
     if (faulty_adopt(faulty) != HOOP_OK) {
         return faulty_flush(faulty) || moved;
     }
-    return moved || faulty->held_first != NULL; /* who is held would sleep through its time */
+    return moved || faulty->held_first != NULL; /* those that are held need more calls */
 }
 
 static int faulty_watch_fd(struct hoop_link *link)
@@ -374,7 +374,8 @@ static void faulty_destroy(struct hoop_link *link)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-/* create and reaches know no link whose table would say what they wrap: one of each per place. */
+/* create and reaches get no link that would tell which transport they wrap, so there is a copy of
+ * each for every entry of the table. */
 #define FAULTY_PLACES(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define FAULTY_PLACE(i)                                                                            \
     static bool faulty_reaches_##i(bool same_process, bool same_machine)                           \
@@ -435,7 +436,7 @@ const struct hoop_transport *faulty_decorate(const struct hoop_transport *inner)
 
 /* ---- The notation ---------------------------------------------------------------------------- */
 
-/* The number after "word:", up to the next comma. */
+/* Reads the number after "word:", up to the next comma. */
 static bool faulty_number(const char **at, const char *word, uint64_t most, uint64_t *ret)
 {
     const size_t length = strlen(word);
@@ -483,7 +484,7 @@ bool faulty_parse(const char *text, struct faulty_config *ret_config)
             return false;
         }
     }
-    if (config.again_every == 1) { /* would never let anything pass */
+    if (config.again_every == 1) { /* no call would ever succeed */
         return false;
     }
     *ret_config = config;

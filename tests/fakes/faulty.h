@@ -29,7 +29,7 @@ enum faulty_call {
 
 struct faulty_config {
     uint64_t seed;
-    uint32_t again_every;  /* 2 or more: every so many calls of a link's bind, send and recv get
+    uint32_t again_every;  /* 2 or more: every so many calls of a link's bind, send and recv return
                               HOOP_AGAIN; 0: none */
     uint32_t again_chance; /* the same at random, in percent below 100 */
     uint32_t late;         /* `done` is held back for so many calls of progress */
@@ -41,22 +41,21 @@ struct faulty_config {
     hoop_result_t fail_code;
 };
 
-/* Copied. No link may exist. NULL: no faults. */
+/* Sets the faults; NULL: none. Copied. No link may exist. */
 void faulty_configure(const struct faulty_config *config);
 
-/* The same wrapper for the same transport; NULL when more than 8 are wrapped. */
+/* Returns the same wrapper each time for the same transport; NULL when more than 8 are wrapped. */
 const struct hoop_transport *faulty_decorate(const struct hoop_transport *inner);
 
-/* How often a function was called since faulty_configure(): the range that fail_at is worth
- * trying for. */
+/* How often a function was called since faulty_configure(): values of fail_at up to this are worth
+ * trying. */
 uint64_t faulty_calls(enum faulty_call call);
 
-/* Reads the notation above; words again, chance, late, flip, fail, seed. False: it has none such,
- * and *ret_config is untouched. */
+/* Parses the notation above, with the words again, chance, late, flip, fail, seed. False: it is
+ * invalid, and *ret_config is unchanged. */
 bool faulty_parse(const char *text, struct faulty_config *ret_config);
 
-/* Configures and installs the decorator if HOOP_TEST_FAULT is set and not empty. False: it makes no
- * sense. */
+/* Installs the decorator if HOOP_TEST_FAULT is set and not empty. False: its value is invalid. */
 bool faulty_from_env(void);
 
 #endif

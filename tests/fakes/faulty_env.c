@@ -1,4 +1,4 @@
-/* Linked into a program, gives it the faults that HOOP_TEST_FAULT names, before main. */
+/* Linked into a program, this installs the faults of HOOP_TEST_FAULT before main(). */
 #include "fakes/faulty.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -49,7 +49,7 @@ static void finish_op(struct hoop_world *w, uint32_t rank)
     }
 }
 
-/* Posts the lane's step k, skipping empty ones; or the lane, and perhaps the rank, is finished. */
+/* Posts the lane's next step from k on that is not empty. At the end the lane is finished. */
 static void post(struct hoop_world *w, uint32_t rank, uint32_t index)
 {
     struct hoop_rank *r = &w->ranks[rank];
@@ -87,7 +87,7 @@ static void post(struct hoop_world *w, uint32_t rank, uint32_t index)
     }
 }
 
-/* Have all others arrived in the operation behind which this rank may announce its next one? */
+/* Have all others arrived in the operation that this rank's next announcement depends on? */
 static bool may_begin(struct hoop_world *w, uint32_t rank)
 {
     const uint32_t op = w->ranks[rank].op, owes = w->c->ops[op].large ? 0 : w->c->owes;
@@ -139,14 +139,14 @@ static struct hoop_queue *link_of(const struct hoop_world *w, uint32_t src, uint
     return &w->links[(src * w->n + dst) * w->lanes + lane];
 }
 
-/* How many of the rest move now: often all, else some. */
+/* How many of the remaining elements move now: often all, otherwise a random number. */
 static uint64_t piece(struct hoop_world *w, uint64_t moved, uint64_t count)
 {
     uint64_t rest = count - moved;
     return rest == 0 || hoop_world_draw(w, 2) ? rest : 1 + hoop_world_draw(w, rest);
 }
 
-/* Puts what is sent in its place, by chance and where the plan allows it. */
+/* At random, and where the plan allows it: puts sent elements in their final place early. */
 static bool put_early(struct hoop_world *w, uint32_t rank, uint32_t index,
                       const struct hoop_slot *slot)
 {
@@ -224,7 +224,7 @@ static void receive_one(struct hoop_world *w, uint32_t rank, uint32_t index, uin
     hoop_cell_write(w, rank, hoop_ref_start(w, rank, index, to, rank) + i, value);
 }
 
-/* What a posted receive meets: a full slot, or (no slots) the lane that sends. False: nothing. */
+/* What a receive meets: a full slot or, without slots, the sending lane. False: nothing. */
 struct met {
     struct hoop_slot *slot;
     struct hoop_lane *sender;
@@ -295,7 +295,7 @@ static bool recv_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
     return true;
 }
 
-/* Where a fold has the vector of a member, or puts its result: the rank's own may lie apart. */
+/* Where a fold finds the vector of a member, or puts its result. The rank's own may lie apart. */
 static struct hoop_cell *folded(const struct hoop_world *w, uint32_t rank, uint32_t index,
                                 uint32_t member, bool result)
 {
@@ -313,7 +313,7 @@ static struct hoop_cell *folded(const struct hoop_world *w, uint32_t rank, uint3
     return hoop_ref_start(w, rank, index, member == rank && apart->count > 0 ? apart : all, member);
 }
 
-/* One element of a copy, reduce or spread. */
+/* Does one element of a copy, reduce or spread. */
 static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint64_t i)
 {
     const struct hoop_step *step = &w->ranks[rank].lanes[index].step;
@@ -338,7 +338,7 @@ static void local_one(struct hoop_world *w, uint32_t rank, uint32_t index, uint6
     }
 }
 
-/* The first of an operation is the announcement. */
+/* The first arrival of an operation is its announcement. */
 static bool arrive(struct hoop_world *w, uint32_t rank)
 {
     if (w->ranks[rank].op_arrivals == 0) {
@@ -391,7 +391,7 @@ static bool local_moves(struct hoop_world *w, uint32_t rank, uint32_t index)
 
 /* ---- The world ---------------------------------------------------------------------------- */
 
-/* Tries an action. True: something moved. */
+/* Tries an action. Returns whether something moved. */
 static bool act(struct hoop_world *w, const struct hoop_action *action)
 {
     uint32_t rank = action->rank, index = action->lane, part = action->part;
@@ -414,9 +414,9 @@ static bool act(struct hoop_world *w, const struct hoop_action *action)
 }
 
 /*
- * How the next action is drawn. EVENLY goes round from a random place; the others always take the
- * first that can move, in an order of actions, of whole ranks, or of kinds of part (then all
- * sends are read at the last moment, or all receives finish before any send does).
+ * How the next action is drawn. EVENLY goes round from a random start. The others always take the
+ * first action that can move, in a random order of actions, of ranks, or of kinds of part (then all
+ * sends are read at the last moment, for example, or all receives finish before any send does).
  */
 enum draw_mode { DRAW_EVENLY, DRAW_ACTIONS, DRAW_RANKS, DRAW_PARTS, DRAW_MODES };
 
@@ -426,8 +426,8 @@ static int compare_actions(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Actions that share a kind are told apart by their place, so that the order is the seed's alone.
- */
+/* Actions with the same key are ordered by their place, so that the order follows from the seed
+ * alone. */
 static void reorder(struct hoop_world *w, enum draw_mode mode)
 {
     uint64_t salt = splitmix(&w->random);
@@ -487,7 +487,7 @@ static void run_world(struct hoop_world *w)
     }
 }
 
-/* Sizes, from what the operations name. Spaces that none of them uses get no cells. */
+/* Allocates all memory that the operations need. Spaces that none of them uses get no cells. */
 static bool world_memory(struct hoop_world *w)
 {
     bool oneshots = false;

@@ -51,20 +51,20 @@ uint64_t hoop_symbol_fold(uint64_t left, uint64_t right)
     return hoop_mix(left ^ hoop_mix(right + 1));
 }
 
-/* Dividing by one rank changes nothing, so an algorithm may leave it out there. */
+/* Division by one changes nothing, so an algorithm may leave it out for one rank. */
 uint64_t hoop_symbol_divide(const struct hoop_world *w, uint64_t x)
 {
     return w->n == 1 ? x : hoop_mix(x + 2);
 }
 
-/* The rank whose part an element of IN lies in. */
+/* The rank whose part contains an element of IN. */
 static uint32_t owner_of(const struct hoop_plan *plan, uint64_t i)
 {
     uint32_t s = 0;
     while (s < plan->n && i - hoop_part_in(plan, s).off >= hoop_part_in(plan, s).count) {
         s++;
     }
-    return s; /* n: no part holds it, which matches no fold */
+    return s; /* n: no part contains it, so it matches no fold */
 }
 
 /* The rank whose contribution is left-most in the documented fold of an element of IN. */
@@ -76,7 +76,7 @@ static uint32_t first_of(const struct hoop_plan *plan, uint64_t i)
     return plan->algo == HOOP_ALGO_RING ? (owner_of(plan, i) + 1) % plan->n : 0;
 }
 
-/* Round each machine, the owner's index last, and so round the machines. */
+/* Round each machine, ending with the owner's index, and likewise round the machines. */
 static uint64_t torus_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i)
 {
     const struct hoop_grid *grid = plan->grid;
@@ -96,7 +96,7 @@ static uint64_t torus_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i
     return ret;
 }
 
-/* Each machine in rank order, and these sums in the order of machines. */
+/* The sum of each machine in rank order, and the machines' sums in their order. */
 static uint64_t hierarchical_fold(const struct hoop_plan *plan, uint32_t op, uint64_t i)
 {
     const struct hoop_grid *grid = plan->grid;
@@ -206,7 +206,7 @@ bool hoop_is_row(const struct hoop_world *w, uint32_t rank, const struct hoop_st
            step->local.src.member != HOOP_EVERY;
 }
 
-/* Where a member's user has its IN or OUT: two buffers, or in place one, which is the larger. */
+/* Where a member's user has its IN or OUT: in two buffers or, in place, in the larger one. */
 static struct hoop_cell *user_start(const struct hoop_world *w, uint32_t index, uint8_t space,
                                     uint32_t member)
 {
@@ -227,7 +227,7 @@ struct hoop_cell *hoop_announced(const struct hoop_world *w, uint32_t rank, uint
     return w->announced + set * w->n + member;
 }
 
-/* The first cell of a space of `member`, in the operation and lane that `rank` is in. */
+/* The first cell of a member's space, in the operation and lane that `rank` is in. */
 static struct hoop_cell *space_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
                                      uint8_t space, uint32_t member)
 {
@@ -246,7 +246,8 @@ static struct hoop_cell *space_start(const struct hoop_world *w, uint32_t rank, 
     }
 }
 
-/* Everybody's vectors in SCRATCH are the rank's own cells, by the distance of their owners. */
+/* The others' vectors in SCRATCH are this rank's own cells, in the order of their owners'
+ * distance. */
 struct hoop_cell *hoop_ref_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
                                  const struct hoop_ref *ref, uint32_t member)
 {
@@ -335,7 +336,7 @@ void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell
             race(w, "overwrites what was read by", rank, m);
         }
         if (m == HOOP_INTERPRETER_MAX_RANKS - 1) {
-            break; /* no shift by all bits */
+            break; /* avoids a shift by all bits */
         }
     }
     cell->readers = 0;
@@ -344,8 +345,8 @@ void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell
     cell->value = value;
 }
 
-/* The user of a rank fills both buffers: next input, or nothing in particular. SCRATCH keeps
- * nothing from one operation to the next. */
+/* The user of a rank fills both buffers, with the next input or with undefined values. SCRATCH
+ * keeps nothing from one operation to the next. */
 void hoop_user_writes(struct hoop_world *w, uint32_t rank)
 {
     const uint32_t op = w->ranks[rank].op;

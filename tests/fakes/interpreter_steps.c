@@ -1,6 +1,6 @@
 /*
- * The interpreter's look at single steps: that the function is pure, that a step says only what
- * lib/algo/step.h allows, that lanes keep apart.
+ * The interpreter's checks of single steps: that the function is pure, that a step contains only
+ * what lib/algo/step.h allows, and that lanes keep apart.
  */
 #include "fakes/interpreter_world.h"
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static bool same_step(const struct hoop_step *a, const struct hoop_step *b)
            same_ref(&a->local.own, &b->local.own) && same_ref(&a->local.kept, &b->local.kept);
 }
 
-/* Asks for step k, and again over other bytes and after another question. */
+/* Asks for step k, and again with other bytes in *ret and after a different question. */
 bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
                     struct hoop_step *ret)
 {
@@ -53,14 +53,15 @@ bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t
     return some;
 }
 
-/* Elements from a ref's start on; everybody's vectors in SCRATCH lie behind each other. */
+/* How many elements a ref covers; with HOOP_EVERY in SCRATCH the vectors of all ranks follow each
+ * other. */
 static uint64_t extent_of(const struct hoop_world *w, const struct hoop_ref *ref)
 {
     bool row = ref->space == HOOP_SPACE_SCRATCH && ref->member == HOOP_EVERY;
     return row ? ref->count * w->n : ref->count;
 }
 
-/* written: not at all, in the rank's own memory, or in anybody's. */
+/* Where a ref may be written: nowhere, in the rank's own memory, or in any rank's. */
 enum written { READ_ONLY, WRITTEN_HERE, WRITTEN_ANYWHERE };
 
 static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref *ref, bool every,
@@ -92,10 +93,10 @@ static void check_ref(struct hoop_world *w, uint32_t rank, const struct hoop_ref
 }
 
 /*
- * Of hierarchical: each rank first receives from the one before it, and sends to the next one in
- * step 0, or, as the last one of a machine, before it has received anything but that and what comes
- * from its machine. A root that collects, and is the first of its machine, may hear from that
- * before.
+ * Hierarchical: each rank first receives from the rank before it. It sends to the next rank in step
+ * 0 or, if it is the last on its machine, before it receives anything but from the rank before it
+ * and from its own machine. A root that collects, as the first on its machine, may receive from its
+ * machine even earlier.
  */
 static bool begins_hierarchy(struct hoop_world *w, uint32_t rank, uint64_t k,
                              const struct hoop_step *step)
@@ -140,7 +141,7 @@ void hoop_check_first(struct hoop_world *w, uint32_t rank, uint64_t k, const str
     }
 }
 
-/* What is received is folded with: of IN or SCRATCH, or what it replaces. */
+/* What is received is folded with this: elements of IN or SCRATCH, or those that it replaces. */
 static void check_own(struct hoop_world *w, uint32_t rank, const struct hoop_ref *own,
                       const struct hoop_ref *to)
 {
@@ -179,7 +180,7 @@ void hoop_check_links(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     }
 }
 
-/* What only a fold has. */
+/* Checks what only a fold may have. */
 static void check_apart(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
 {
     const struct hoop_ref *own = &step->local.own, *kept = &step->local.kept;
@@ -204,7 +205,7 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
 {
     uint8_t op = step->local.op;
     bool links = hoop_world_over_links(w, rank);
-    bool reads = hoop_world_op(w, rank)->plan.algo == HOOP_ALGO_CMA; /* and does not write */
+    bool reads = hoop_world_op(w, rank)->plan.algo == HOOP_ALGO_CMA; /* it does not write there */
     bool known = links ? op == HOOP_LOCAL_NONE || op == HOOP_LOCAL_COPY || op == HOOP_LOCAL_REDUCE
                        : op <= HOOP_LOCAL_SPREAD;
     if (!known) {
@@ -228,7 +229,7 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
     check_apart(w, rank, step);
 }
 
-/* Those of the parts that may be running. */
+/* The extents of the parts that may be running. */
 static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t index,
                            const bool running[HOOP_PART_KINDS], struct hoop_touch *ret)
 {
@@ -252,7 +253,7 @@ static uint32_t extents_of(const struct hoop_world *w, uint32_t rank, uint32_t i
         bool unused = (all[i].ref == own && step->recv.mode == HOOP_RECV_COPY) ||
                       (all[i].ref == &step->local.own && step->local.own.count == 0);
         if (running[all[i].part] && !unused) {
-            /* The first of everybody's vectors is the own one. */
+            /* The first of the vectors is the rank's own. */
             const struct hoop_cell *start = hoop_ref_start(w, rank, index, all[i].ref, rank);
             ret[n++] =
                 (struct hoop_touch){start, extent_of(w, all[i].ref), all[i].part, all[i].written};
@@ -301,7 +302,7 @@ static bool overlap(const struct hoop_touch *a, const struct hoop_touch *b)
            b->start < a->start + a->count;
 }
 
-/* Does any of them meet any of those? One part may read where it writes. */
+/* Do any two of them overlap? One part may read where it writes. */
 static bool any_overlap(const struct hoop_touch *mine, uint32_t count,
                         const struct hoop_touch *theirs, uint32_t others, bool same_step)
 {

@@ -1,5 +1,5 @@
 /*
- * The inside of the interpreter: what its three files share.
+ * Private to the interpreter: what its three files share.
  *
  *   world -- ranks -- lanes -- one step each -- three parts: send, recv, local
  *         -- queues: the link (src, dst, lane), with its slots
@@ -18,8 +18,8 @@ enum hoop_part_kind { HOOP_PART_SEND, HOOP_PART_RECV, HOOP_PART_LOCAL, HOOP_PART
 
 struct hoop_cell {
     uint64_t value;
-    uint32_t *reads;  /* [n]: clock of each reader's latest read; NULL over links */
-    uint32_t readers; /* bits: since the last write */
+    uint32_t *reads;  /* [n]: each reader's clock at its latest read; NULL over links */
+    uint32_t readers; /* bits: who has read it since the last write */
     uint32_t write_clock;
     uint8_t writer;
 };
@@ -28,7 +28,7 @@ struct hoop_slot {
     uint64_t *values;
     uint64_t room, count, k;
     uint32_t op;
-    bool placed; /* early: the values are where they belong */
+    bool placed; /* the values were put in their final place early */
 };
 
 struct hoop_queue {
@@ -36,7 +36,7 @@ struct hoop_queue {
     uint32_t first, used;
 };
 
-/* What a part of a step reads or writes. */
+/* The most memory areas that a step reads or writes. */
 #define HOOP_STEP_TOUCHES 6
 
 struct hoop_touch {
@@ -51,43 +51,44 @@ struct hoop_lane {
     uint64_t k, moved[HOOP_PART_KINDS]; /* k: of the next step */
     uint8_t state[HOOP_PART_KINDS];
     bool finished;
-    /* What the steps of the round before this one touch: done here, but perhaps not elsewhere. */
+    /* What earlier steps of the same round access: complete here, but perhaps not on other
+     * ranks. */
     struct hoop_touch before[HOOP_INTERPRETER_MAX_RANKS * HOOP_STEP_TOUCHES];
     uint32_t befores, sent_to, received_from; /* the last two: bits */
-    bool heard, said; /* in this operation: it has received something; has sent to the next rank */
+    bool heard, said; /* in this operation: received something; sent to the next rank */
 };
 
 struct hoop_rank {
     struct hoop_lane *lanes;
-    uint32_t op, running; /* running: lanes not finished; 0: between two operations */
-    bool called;          /* the next one, which has not begun yet */
+    uint32_t op, running; /* running: lanes that are not finished; 0: between two operations */
+    bool called;          /* the next operation was called, but has not begun */
     uint32_t arrivals, op_arrivals;
-    uint32_t seen[HOOP_INTERPRETER_MAX_RANKS];    /* arrivals of each rank that this one knows of */
-    uint32_t (*said)[HOOP_INTERPRETER_MAX_RANKS]; /* [arrivals]: `seen` when it arrived */
+    uint32_t seen[HOOP_INTERPRETER_MAX_RANKS];    /* the arrivals that it knows of */
+    uint32_t (*said)[HOOP_INTERPRETER_MAX_RANKS]; /* [arrivals]: `seen` at each of them */
 };
 
 struct hoop_action {
-    uint64_t key; /* its place in the order */
+    uint64_t key; /* its position in the order */
     uint8_t rank, lane, part;
 };
 
 struct hoop_world {
     const struct hoop_interpreter_case *c;
     uint32_t n, lanes, actions;
-    uint32_t busy;            /* ranks that have operations to do */
-    uint64_t room, slab_room; /* elements */
-    uint64_t scratch_room;    /* elements, of one lane */
+    uint32_t busy;            /* ranks that still have operations to do */
+    uint64_t room, slab_room; /* in elements */
+    uint64_t scratch_room;    /* in elements, for one lane */
     uint64_t random;
     bool failed;
     char *text;
     size_t text_bytes;
     struct hoop_rank ranks[HOOP_INTERPRETER_MAX_RANKS];
     struct hoop_queue *links;
-    struct hoop_cell *buffers, *others, *slab; /* each: rank by rank */
-    struct hoop_cell *announced, *oneshot; /* set by set, rank by rank; oneshot: then the large */
-    struct hoop_cell *scratch;             /* rank by rank, lane by lane */
-    uint64_t **folds;                      /* [op][element of IN]: documented */
-    uint32_t *barriers;                    /* [op]: arrivals of its first end */
+    struct hoop_cell *buffers, *others, *slab; /* each one: rank by rank */
+    struct hoop_cell *announced, *oneshot;     /* by set, then rank; oneshot: then the large */
+    struct hoop_cell *scratch;                 /* rank by rank, lane by lane */
+    uint64_t **folds;                          /* [op][element of IN]: the documented results */
+    uint32_t *barriers;                        /* [op]: arrivals of the first rank at its end */
     struct hoop_action *order;
 };
 
@@ -98,10 +99,11 @@ uint64_t hoop_world_draw(struct hoop_world *w, uint64_t below);
 const struct hoop_interpreter_op *hoop_world_op(const struct hoop_world *w, uint32_t rank);
 bool hoop_world_over_links(const struct hoop_world *w, uint32_t rank);
 
-/* Over links: does it fold vectors that follow each other, and perhaps one that lies apart? */
+/* Over links: does the step fold vectors that follow each other, and perhaps one that lies
+ * apart? */
 bool hoop_is_row(const struct hoop_world *w, uint32_t rank, const struct hoop_step *step);
 
-/* Does this rank use one buffer? An alltoall never does. */
+/* Does this rank use one buffer for input and output? An alltoall never does. */
 static inline bool hoop_is_in_place(const struct hoop_interpreter_op *op, uint32_t rank)
 {
     return (op->in_place >> rank & 1) != 0 && op->plan.collective != HOOP_COLL_ALLTOALL;
@@ -112,35 +114,35 @@ uint64_t hoop_mix(uint64_t x);
 uint64_t hoop_symbol_input(uint64_t op, uint64_t rank, uint64_t i);
 uint64_t hoop_symbol_fold(uint64_t left, uint64_t right);
 uint64_t hoop_symbol_divide(const struct hoop_world *w, uint64_t x);
-/* The documented fold of every element of IN; to be freed. NULL: no memory. */
+/* The documented fold of every element of IN, to be freed by the caller. NULL: no memory. */
 uint64_t *hoop_folds(const struct hoop_world *w, uint32_t op);
-/* What element i of rank's OUT must be. */
+/* What element i of the rank's OUT must be. */
 uint64_t hoop_expected(const struct hoop_world *w, uint32_t op, uint32_t rank, uint64_t i);
 
-/* rank says that it has arrived. False: no memory. */
+/* The rank arrives. False: no memory. */
 bool hoop_clock_arrive(struct hoop_world *w, uint32_t rank);
-/* Has `other` arrived so often? Then rank knows what it knew. */
+/* Has `other` arrived so often? If so `rank` learns all that the other knew then. */
 bool hoop_clock_await(struct hoop_world *w, uint32_t rank, uint32_t other, uint32_t arrivals);
 
 /* Cells. `rank`, in one of its lanes, is who asks: the operation it is in says which buffers are
  * meant. */
 /* readers: 0, or how many ranks may read. */
 struct hoop_cell *hoop_cells_create(uint64_t count, uint32_t readers);
-/* Where member announces the operation that rank is in. */
+/* Where member announces the operation that `rank` is in. */
 struct hoop_cell *hoop_announced(const struct hoop_world *w, uint32_t rank, uint32_t member);
-/* The first cell of a ref; `member`: whose vector, if it is of everybody. */
+/* The first cell of a ref; `member`: whose vector, for a ref with HOOP_EVERY. */
 struct hoop_cell *hoop_ref_start(const struct hoop_world *w, uint32_t rank, uint32_t lane,
                                  const struct hoop_ref *ref, uint32_t member);
-/* Of a member, or HOOP_EVERY: of the one that has least. */
+/* The size of a member's space; for HOOP_EVERY the smallest of all. */
 uint64_t hoop_space_size(const struct hoop_world *w, uint32_t rank, uint8_t space, uint32_t member);
-/* Elements of SCRATCH that an operation can need, of one lane. */
+/* How many elements of SCRATCH an operation can need in one lane. */
 uint64_t hoop_scratch_size(const struct hoop_plan *plan);
 uint64_t hoop_cell_read(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell);
 void hoop_cell_write(struct hoop_world *w, uint32_t rank, struct hoop_cell *cell, uint64_t value);
-/* The user of a rank fills both buffers: next input, or nothing in particular. */
+/* The user of a rank fills both buffers, with the next input or with undefined values. */
 void hoop_user_writes(struct hoop_world *w, uint32_t rank);
 
-/* Asks for step k, twice and with another question between. False: finished. */
+/* Asks for step k twice, with another question in between. False: the lane is finished. */
 bool hoop_world_ask(struct hoop_world *w, uint32_t rank, uint32_t lane, uint64_t k,
                     struct hoop_step *ret);
 /* What one step may say, and what parts, steps of a round, and lanes may do at the same time. The

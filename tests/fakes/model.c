@@ -3,14 +3,14 @@
 #include "fakes/reference.h"
 #include <string.h>
 
-/* How many elements, in counts: none, one block, or one for every rank. */
+/* How many elements, as multiples of count: none, one block, or one block for every rank. */
 enum extent { NONE, ONE, ALL };
 
 static const struct row {
     const char *name;
     bool has_op, has_root, no_place;
-    enum extent send, recv;           /* of a rank; with a root: of one that is not the root */
-    enum extent root_send, root_recv; /* of the root */
+    enum extent send, recv;           /* of a rank; with a root: of any but the root */
+    enum extent root_send, root_recv; /* for the root */
 } rows[MODEL_KINDS] = {
     [MODEL_ALL_REDUCE] = {"all_reduce", true, false, false, ONE, ONE, ONE, ONE},
     [MODEL_REDUCE] = {"reduce", true, true, false, ONE, NONE, ONE, ONE},
@@ -78,7 +78,7 @@ size_t model_recv_count(const struct model_call *call, int rank)
     return extent_count(call, extent_of(call, rank, false));
 }
 
-/* In place, one block is at its rank's place in the buffer of all. */
+/* In place, a rank's one block lies at its place in the large buffer. */
 size_t model_send_at(const struct model_call *call, int rank)
 {
     const bool within = extent_of(call, rank, true) == ONE && extent_of(call, rank, false) == ALL;

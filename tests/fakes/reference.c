@@ -1,7 +1,7 @@
 /*
- * See reference.h. Floats are decoded to double and encoded by scaling with powers of two, which is
- * exact, and rounding an integer; additions and multiplications are the compiler's on float (fp64:
- * double). Build with -ffp-contract=off.
+ * See reference.h. Floats are decoded to double, and encoded by scaling with powers of two, which
+ * is exact, and rounding to an integer. Additions and multiplications are the compiler's, on float
+ * (fp64: on double). Build with -ffp-contract=off.
  */
 #include "fakes/reference.h"
 #include "harness/splitmix.h"
@@ -14,13 +14,13 @@
 
 struct ref_type {
     uint64_t nan;
-    uint64_t exact; /* integers up to here are exact, and there is no need for more in tests */
+    uint64_t exact; /* integers up to here are exact; tests need no larger ones */
     unsigned bytes;
-    unsigned mantissa; /* bits; 0: an integer */
+    unsigned mantissa; /* bits; 0: an integer type */
     unsigned exponent; /* bits */
     bool is_signed;
-    bool has_inf;   /* else the one code with all ones is NaN, and there is no infinity */
-    bool saturates; /* what is too large becomes the largest finite number */
+    bool has_inf;   /* otherwise the code with all ones is NaN, and there is no infinity */
+    bool saturates; /* too large values become the largest finite number */
 };
 
 static const struct ref_type ref_types[HOOP_NUM_DATATYPES] = {
@@ -43,7 +43,7 @@ static bool is_float(const struct ref_type *t)
     return t->mantissa != 0;
 }
 
-/* An element's bits; of what hoop runs on, all is little-endian. */
+/* An element's bits. All machines that hoop runs on are little-endian. */
 static uint64_t get_code(const struct ref_type *t, const void *buf, size_t i)
 {
     uint64_t code = 0;
@@ -63,7 +63,7 @@ static uint64_t sign_code(const struct ref_type *t)
     return UINT64_C(1) << (t->mantissa + t->exponent);
 }
 
-/* The code of infinity, where there is one: exponent all ones, mantissa zero. */
+/* The code of infinity, for types that have it: exponent all ones, mantissa zero. */
 static uint64_t inf_code(const struct ref_type *t)
 {
     return ((UINT64_C(1) << t->exponent) - 1) << t->mantissa;
@@ -95,7 +95,7 @@ static double decode(const struct ref_type *t, uint64_t code)
     return sign * ldexp((double)(one + fraction), exponent - bias(t) - (int)t->mantissa);
 }
 
-/* The nearest integer to x >= 0, the even one of two. */
+/* The nearest integer to x >= 0; of two, the even one. */
 static double round_even(double x)
 {
     const double below = floor(x);
@@ -170,7 +170,7 @@ static float fold_floats(hoop_red_op_t op, float a, float b)
     }
 }
 
-/* The number that the low bits of code stand for, extended to 64. */
+/* The number in the low bits of code, sign-extended to 64 bits. */
 static uint64_t extend(const struct ref_type *t, uint64_t code)
 {
     const unsigned bits = 8 * t->bytes;
@@ -298,7 +298,7 @@ static uint64_t any_code(const struct ref_type *t, uint64_t random)
         return is_float(t) ? special_float(t, random) : special_integer(t, random);
     }
     if (kind < 3) {
-        return random; /* any bits */
+        return random; /* arbitrary bits */
     }
     if (!is_float(t)) {
         return kind < 9 ? random : (uint64_t)(int64_t)small;
@@ -319,8 +319,8 @@ void reference_fill(hoop_datatype_t type, void *buf, size_t count, uint64_t seed
 }
 
 /*
- * Sums: where n is small, every rank contributes up to exact / n; where it is not, one in each of
- * exact ranks does, a different choice for every element. Products: two ranks contribute a 2, the
+ * Sums: if n is small every rank contributes up to exact / n. Otherwise one in each of `exact`
+ * ranks contributes 1, which differs for every element. Products: two ranks contribute 2, the
  * others a sign.
  */
 static int64_t exact_value(const struct ref_type *t, hoop_red_op_t op, int rank, int n,
@@ -353,7 +353,7 @@ void reference_fill_exact(hoop_datatype_t type, hoop_red_op_t op, void *buf, siz
         const uint64_t common = mix(mix(seed) + i);
         const uint64_t random = mix(common + (uint64_t)rank);
         const int64_t value = exact_value(t, op, rank, n, common, random);
-        /* no -0: the sign of a zero may depend on the order */
+        /* no -0, because the sign of a zero may depend on the order */
         put_code(t, buf, i, is_float(t) ? encode(t, (double)value) : (uint64_t)value);
     }
 }

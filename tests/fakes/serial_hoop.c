@@ -21,14 +21,14 @@
 enum kind { BARRIER = MODEL_KINDS, SEND, RECV };
 
 struct call {
-    int kind; /* enum model_kind or enum kind */
+    int kind; /* an enum model_kind or enum kind */
     struct hoop_comm *comm;
     const void *send;
     void *recv;
     struct model_call model;
     int peer;
     bool done;
-    struct call *next; /* of its queue, or of its group */
+    struct call *next; /* in its queue, or in its group */
     struct call *next_in_group;
 };
 
@@ -38,7 +38,7 @@ struct queue {
 
 struct world {
     int n, left;
-    struct queue collectives[MOST_RANKS]; /* of each rank, in the order of its calls */
+    struct queue collectives[MOST_RANKS]; /* one for each rank, in the order of its calls */
     struct queue pending;                 /* sends and receives without a partner */
 };
 
@@ -50,7 +50,7 @@ struct hoop_comm {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint64_t operations;
-static struct world *joined; /* by hoop_comm_init_rank(): one world at a time */
+static struct world *joined; /* by hoop_comm_init_rank(); there is one world at a time */
 static int joined_count;
 
 static _Thread_local int group_depth;
@@ -58,7 +58,7 @@ static _Thread_local struct call *group_calls;
 
 /* ---- Faults ------------------------------------------------------------------------------- */
 
-/* Whether the running operation, which has this number, is to go wrong in this way. */
+/* Is the running operation, the one with this number, to go wrong in this way? */
 static bool fault_is(const char *name)
 {
     const char *text = getenv("SERIAL_FAULT");
@@ -101,7 +101,7 @@ static struct call *queue_pop(struct queue *queue)
     return call;
 }
 
-/* All results are there before the first is written: inputs may be where outputs are. */
+/* All results are computed before the first is written, since inputs and outputs may overlap. */
 static void collective_run(struct call *const *calls, int n)
 {
     const void *sends[MOST_RANKS];
@@ -139,7 +139,7 @@ static bool world_run_collective(struct world *world)
     }
     for (int r = 0; r < world->n; r++) {
         calls[r] = queue_pop(&world->collectives[r]);
-        assert(calls[r] != NULL); /* nobody else takes any */
+        assert(calls[r] != NULL); /* no other thread takes calls */
         calls[r]->done = true;
     }
     assert(world->n > 0 && calls[0] != NULL);
