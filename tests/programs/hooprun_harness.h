@@ -20,8 +20,8 @@
 #define HOOP_RUN_DEADLINE_MS 20000
 
 struct hoop_text {
-    int fd;     /* -1: at its end */
-    char *data; /* followed by a NUL */
+    int fd;     /* -1: the end was read */
+    char *data; /* with a NUL at its end */
     size_t used, room;
 };
 
@@ -33,26 +33,26 @@ struct hoop_run {
 /* The launcher under test. */
 extern const char *hoop_run_program;
 
-/* Takes the launcher from argv[1]; false with a message when it is not there. */
+/* Takes the launcher from argv[1]. False, with a message: it does not exist. */
 bool hoop_run_setup(int argc, char **argv);
 
-/* A signal that hooprun is started to ignore; 0: none. */
+/* A signal that hooprun ignores when it is started; 0: none. */
 extern int hoop_run_ignored;
 
-/* Whether hooprun is started in a process group of its own, as by a shell with job control. */
+/* Is hooprun started in a process group of its own, as by a shell with job control? */
 extern bool hoop_run_grouped;
 
 /* Starts hooprun with words up to NULL; input becomes its standard input. */
 void hoop_run_start(struct hoop_run *run, const char *input, const char *const *words);
 
-/* Reads until word stood count times in the standard output, or to the end when word is NULL. */
+/* Reads until word was printed `count` times on standard output; word NULL: to the end. */
 void hoop_run_read(struct hoop_run *run, const char *word, int count);
 
-/* Reads to the end and reaps; returns the exit code, 1000 + signal when a signal killed it. */
+/* Reads to the end and reaps. Returns the exit code, or 1000 + signal if a signal killed it. */
 int hoop_run_end(struct hoop_run *run);
 void hoop_run_finish(struct hoop_run *run);
 
-/* Start and end. */
+/* hoop_run_start() and hoop_run_end(). */
 int hoop_run_all(struct hoop_run *run, const char *const *words);
 
 #define START(run, ...) hoop_run_start(run, "", (const char *const[]){__VA_ARGS__, NULL})
@@ -68,16 +68,16 @@ int hoop_text_count(const struct hoop_text *text, const char *word);
 int64_t hoop_run_now_ms(void);
 void hoop_run_pause(void);
 
-/* In a forked child: a test that was started with signals ignored must not pass that on. */
+/* In a forked child: resets signals that this test was started to ignore. */
 void hoop_run_signals_default(void);
 
-/* A number of seconds for sleep that appears in no other process's command line. */
+/* A number of seconds for sleep that is in no other process's command line. */
 const char *hoop_marker_new(void);
 
-/* script with the marker in place of every %s; valid until the next call. */
+/* The script with the marker in place of every %s; valid until the next call. */
 const char *hoop_script_with(const char *marker, const char *script);
 
-/* How many processes have word in their command line. */
+/* How many processes have this word in their command line. */
 int hoop_processes_with(const char *word);
 
 /* Waits until no process has the marker. */

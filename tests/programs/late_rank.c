@@ -1,6 +1,6 @@
 /*
- * A job that hangs for as long as it is told to: rank 2 stays outside the second operation until a
- * file is there. For hoopinfo --job.
+ * A job that hangs until it is told to go on: rank 2 does not call the second operation until a
+ * file exists. For hoopinfo --job.
  *
  *     hooprun -n 3 late_rank FILE
  */

@@ -1,4 +1,4 @@
-/* The fit of hoopinfo --calibrate: times that follow the model give its constants back. */
+/* The fit of hoopinfo --calibrate: from times that follow the model it recovers the constants. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include "hoopinfo/fit.h"
 
-/* noise: of every second time. */
+/* noise: relative, added to every second time. */
 static bool solve(const struct fit *from, double noise, bool crowded, struct fit *ret)
 {
     double ns[FIT_ALGOS][FIT_SIZES];
@@ -52,7 +52,7 @@ static void test_constants_come_back(void **state)
     }
 }
 
-/* Where the two lines meet stays where it was, about. */
+/* With noise, the two lines still cross at about the same place. */
 static void test_noise(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void test_noise(void **state)
     check(meet, (3.0 * 230.0 - 100.0) / 19.0, 0.25);
 }
 
-/* What would be less than nothing is the least that a profile may hold. */
+/* A constant that would be negative becomes the least that a profile may hold. */
 static void test_least(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void test_busy_machine(void **state)
     assert_false(solve(&reads, 0.0, false, &fit));
 }
 
-/* Through the latencies of both numbers of ranks, if both grow; never below zero. */
+/* Follows the latencies for both numbers of ranks, if they grow; never below zero. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_growth(void **state)
     assert_true(got.measured);
     check(got.sync_per, 500.0, 1e-9);
     check(got.sync, 2000.0, 1e-9);
-    check(got.barrier + 2.0 * got.barrier_per, 9000.0, 1e-9); /* not -31500 for two */
+    check(got.barrier + 2.0 * got.barrier_per, 9000.0, 1e-9); /* not -31500 for two ranks */
     check(got.barrier, 1.0, 1e-9);
     check(got.folded, 19.0, 1e-9);
     check(got.call, 600.0, 1e-9);

@@ -1,6 +1,6 @@
 /*
- * hooprun as a user meets it: the ranks' environment and streams, exit codes, messages, options,
- * tagged output. argv[1] is the built launcher. Signals and orphans: test_hooprun_signals.c.
+ * hooprun as its users see it: the ranks' environment and streams, exit codes, messages, options,
+ * tagged output. argv[1] is the built launcher. Signals and orphans are in test_hooprun_signals.c.
  */
 #include "programs/hooprun_harness.h"
 
@@ -110,7 +110,7 @@ static void test_signal_death(void **state)
     hoop_run_finish(&run);
 }
 
-/* A rank that ignores SIGTERM, with a child that does too, ends after the grace. */
+/* A rank that ignores SIGTERM, and has a child that does too, is killed after the grace period. */
 static void test_grace(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void test_grace(void **state)
     hoop_run_finish(&run);
 }
 
-/* Rank 1 prints only after rank 0 was reaped, that is, after hooprun knew of its failure. */
+/* Rank 1 prints only after hooprun has reaped rank 0, and so knows of its failure. */
 static void test_wait(void **state)
 {
     (void)state;
@@ -233,7 +233,7 @@ static void test_help(void **state)
 #define TAGGED_RANKS 8
 #define TAGGED_LINES 400
 
-/* Lines look like "[rank] rank number xxxx" with as many x as number % 97. */
+/* Lines are "[rank] rank number xxxx", with number % 97 times the letter x. */
 static void assert_lines_whole(const struct hoop_text *text)
 {
     int next[TAGGED_RANKS] = {0};
@@ -250,7 +250,7 @@ static void assert_lines_whole(const struct hoop_text *text)
         const size_t filler = strspn(at + length, "x");
         assert_int_equal(filler, number % 97);
         at += (size_t)length + filler;
-        /* sscanf's white space also takes the end of a line without filler. */
+        /* White space in sscanf also matches the end of a line that has no x. */
         if (filler > 0) {
             assert_int_equal(*at++, '\n');
         }
@@ -296,7 +296,7 @@ static void test_tag_odd_lines(void **state)
     hoop_run_finish(&run);
 }
 
-/* A line over the limit arrives complete, cut into tagged lines. */
+/* A line over the limit arrives complete, cut into several tagged lines. */
 static void test_tag_long_line(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Which CPUs ranks get by --bind-to core, on machines that are not this one. */
+/* Which CPUs ranks get with --bind-to core, on machines that this test describes. */
 #include "hooprun/hooprun_cpus.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 
 #define CPUS 16
 
-/* Two packages of four cores of two threads, numbered as Linux does it on many of them: the first
- * threads of all cores come first, and packages alternate. */
+/* Two packages of four cores with two threads each, numbered as Linux often does: first the first
+ * threads of all cores, alternating between the packages. */
 static struct hooprun_cpus a_machine(void)
 {
     static struct hooprun_cpu all[CPUS];
@@ -46,7 +46,7 @@ static void test_shares(void **state)
     (void)state;
     assert_int_equal(cpus.cores, 8);
     assert_int_equal(hooprun_cpus_each(&cpus, 2), 4);
-    assert_string_equal(share(&cpus, 0, 2), "0 2 4 6 8 10 12 14"); /* a package each */
+    assert_string_equal(share(&cpus, 0, 2), "0 2 4 6 8 10 12 14"); /* each rank gets a package */
     assert_string_equal(share(&cpus, 1, 2), "1 3 5 7 9 11 13 15");
     assert_int_equal(hooprun_cpus_each(&cpus, 3), 2);
     assert_string_equal(share(&cpus, 0, 3), "0 2 8 10");
@@ -56,7 +56,7 @@ static void test_shares(void **state)
     assert_string_equal(share(&cpus, 4, 8), "1 9");
 }
 
-/* Of ranks that outnumber cores those that talk most are not on one. */
+/* If ranks outnumber cores, those that communicate most do not share one. */
 static void test_crowded(void **state)
 {
     const struct hooprun_cpus cpus = a_machine();
@@ -69,7 +69,7 @@ static void test_crowded(void **state)
     }
 }
 
-/* Every CPU belongs to one rank, and every rank has one. */
+/* Every CPU belongs to one rank, and every rank has a CPU. */
 static void test_all(void **state)
 {
     const struct hooprun_cpus cpus = a_machine();

@@ -1,7 +1,7 @@
 /*
- * hooprun of a job over several machines: what the ranks of each are told, where their secret
- * comes from, what it refuses. argv[1] is the built launcher. The machines are runs of hooprun
- * here, one after the other: they do not talk to each other.
+ * hooprun for a job on several machines: what the ranks of each are told, where their secret comes
+ * from, and what is refused. argv[1] is the built launcher. Each machine is a run of hooprun here,
+ * one after the other; they do not communicate.
  */
 #include "programs/hooprun_harness.h"
 
@@ -39,7 +39,7 @@ static const char show[] =
 
 #define LOCAL_RANKS 3
 
-/* The lines of machine number node of nodes. */
+/* Expects the lines of machine `node` of `nodes`. */
 static void assert_shown(const struct hoop_run *run, int nodes, int node)
 {
     const int world = nodes * LOCAL_RANKS;
@@ -78,7 +78,7 @@ static void test_environment(void **state)
     }
 }
 
-/* What torchrun's users write, for one machine too. */
+/* torchrun's options, also for one machine. */
 static void test_names_of_torchrun(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void test_names_of_torchrun(void **state)
     hoop_run_finish(&run);
 }
 
-/* Ranks are named by their number in the job; only rank 0 has an input. */
+/* Ranks are shown with their number in the job; only rank 0 has an input. */
 static void test_ranks_named(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void test_ranks_named(void **state)
     hoop_run_finish(&run);
 }
 
-/* The rest of a machine's ranks have a moment to tell the other machines who failed. */
+/* The other ranks on a machine get a moment to tell other machines which rank failed. */
 static void test_time_for_the_news(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void test_secret_passed_on(void **state)
     close(fd);
     const struct {
         const char *secret, *file, *insecure, *option; /* what hooprun is given */
-        const char *shows;                             /* what the ranks have then */
+        const char *shows;                             /* what the ranks get then */
     } cases[] = {
         {SECRET, NULL, NULL, NULL, "<" SECRET "><><>\n"},
         {NULL, "some file", NULL, NULL, "<><some file><>\n"},
@@ -178,7 +178,7 @@ static void test_secret_passed_on(void **state)
     unlink(path);
 }
 
-/* A job on one machine has a secret of its own, unless it is given a file. */
+/* A job on one machine gets a secret of its own, unless it is given a file. */
 static void test_secret_of_one_machine(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void test_secret_of_one_machine(void **state)
     hoop_run_finish(&run);
 }
 
-/* Neither hooprun's processes nor the ranks show it to the other users of the machine. */
+/* Neither hooprun's processes nor the ranks show the secret to other users of the machine. */
 static void test_secret_unseen(void **state)
 {
     (void)state;

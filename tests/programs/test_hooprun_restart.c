@@ -39,7 +39,7 @@ static int box_remove(void **state)
 
 /* ---- Attempts ------------------------------------------------------------------------------- */
 
-/* Rank 1 counts the attempts in a file; the third goes well. */
+/* Rank 1 counts attempts in a file; the third succeeds. */
 static void test_until_it_goes_well(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static void test_until_it_goes_well(void **state)
     hoop_run_finish(&run);
 }
 
-/* The last attempt's exit code counts. */
+/* The exit code is that of the last attempt. */
 static void test_until_none_is_left(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_no_need(void **state)
     hoop_run_finish(&run);
 }
 
-/* Another attempt can not find a program that is not there. */
+/* A missing program is not started again. */
 static void test_no_use(void **state)
 {
     (void)state;
@@ -109,7 +109,7 @@ static void test_no_use(void **state)
     hoop_run_finish(&run);
 }
 
-/* Nor one whose start the system refuses: hooprun in hooprun, with too few descriptors. */
+/* Neither is one that the system can't start: hooprun in hooprun, with too few descriptors. */
 static void test_no_descriptors(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void test_no_descriptors(void **state)
     hoop_run_finish(&run);
 }
 
-/* With --on-failure=wait all end by themselves first. */
+/* With --on-failure=wait all ranks end by themselves before the next attempt. */
 static void test_wait(void **state)
 {
     (void)state;
@@ -158,7 +158,8 @@ static void test_environment(void **state)
     hoop_run_finish(&run);
 }
 
-/* The input goes on where the attempt before stopped reading; tags and whole lines as ever. */
+/* An attempt goes on with the input where the one before stopped reading; output has tags and whole
+ * lines as always. */
 static void test_streams(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void test_streams(void **state)
     hoop_run_finish(&run);
 }
 
-/* Who writes to a reader that is gone meets that in every attempt. */
+/* If the reader of the output is gone, every attempt that writes fails. */
 static void test_reader_gone(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void test_reader_gone(void **state)
 
 /* ---- Nothing is left ------------------------------------------------------------------------ */
 
-/* Children that ignore SIGTERM, also in sessions of their own and without a living parent. */
+/* Children that ignore SIGTERM, also in sessions of their own, and without a living parent. */
 static void test_no_leftovers(void **state)
 {
     (void)state;
@@ -236,7 +237,7 @@ static void test_hooprun_killed(void **state)
 
 /* ---- What else ends a job ------------------------------------------------------------------- */
 
-/* Signals that are to end the job end it, although failures would be forgiven. */
+/* Signals that end a job end it, although failures would lead to a restart. */
 static void test_signals_end(void **state)
 {
     (void)state;
@@ -256,7 +257,7 @@ static void test_signals_end(void **state)
     }
 }
 
-/* The same while the failed attempt is still ending: the wait for it is cut short, too. */
+/* The same while a failed attempt is still ending: that is not waited for any more. */
 static void test_signal_between(void **state)
 {
     (void)state;
@@ -277,7 +278,7 @@ static void test_signal_between(void **state)
     }
 }
 
-/* All attempts share the time: the second has only what the first left. */
+/* All attempts share the time limit: the second has only what the first left. */
 static void test_timeout(void **state)
 {
     (void)state;
@@ -293,7 +294,7 @@ static void test_timeout(void **state)
     hoop_run_finish(&run);
 }
 
-/* Time that is over when the failed attempt has ended leaves none for another. */
+/* If the time is over when the failed attempt has ended there is no other. */
 static void test_timeout_between(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /*
- * hooprun interrupted and killed: what it passes on, and that no process of a job survives it.
+ * hooprun is interrupted and killed: what it passes on, and that no process of a job survives it.
  * argv[1] is the built launcher.
  */
 #include "programs/hooprun_harness.h"
@@ -39,7 +39,7 @@ static void test_signals_forwarded(void **state)
         assert_int_equal(hoop_run_end(&run), cases[i].code);
         assert_int_equal(hoop_text_count(&run.out, "got "), 3);
         assert_int_equal(hoop_text_count(&run.err, "hooprun"),
-                         0); /* the shells may say something */
+                         0); /* the shells may print something */
         hoop_run_finish(&run);
     }
 }
@@ -73,7 +73,8 @@ static void wait_stopped(const struct hoop_run *run)
     }
 }
 
-/* It stops and goes on, and is not left stopped by a signal to go on that follows at once. */
+/* hooprun stops and continues. A signal to continue that follows at once does not leave it
+ * stopped. */
 static void test_stop_and_continue(void **state)
 {
     (void)state;
@@ -99,7 +100,7 @@ static void test_stop_and_continue(void **state)
     hoop_run_finish(&run);
 }
 
-/* Starts hooprun in the foreground of a new terminal, or skips the test; returns the other end. */
+/* Starts hooprun in the foreground of a new terminal, or skips the test. Returns the other end. */
 static int terminal_start(struct hoop_run *run, const char *const *words)
 {
     int terminal = -1;
@@ -118,7 +119,7 @@ static int terminal_start(struct hoop_run *run, const char *const *words)
     return terminal;
 }
 
-/* Waits until hooprun has its terminal, or a rank has it. */
+/* Waits until hooprun (own) or a rank is in the foreground of the terminal. */
 static void terminal_wait(const struct hoop_run *run, bool own)
 {
     const int64_t deadline = hoop_run_now_ms() + HOOP_RUN_DEADLINE_MS;
@@ -128,7 +129,7 @@ static void terminal_wait(const struct hoop_run *run, bool own)
     }
 }
 
-/* Rank 0 may read the terminal; when it does not need it, Ctrl-C reaches the ranks by hooprun. */
+/* Rank 0 may read the terminal. When it does not, hooprun passes Ctrl-C to the ranks. */
 static void test_terminal(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void test_terminal(void **state)
     hoop_run_finish(&run);
 }
 
-/* A rank 0 that is started again gets the terminal again; Ctrl-C there ends the job. */
+/* After a restart rank 0 gets the terminal again; Ctrl-C then ends the job. */
 static void test_terminal_restart(void **state)
 {
     (void)state;
@@ -189,7 +190,7 @@ static void test_hooprun_killed(void **state)
     hoop_run_finish(&run);
 }
 
-/* The process between hooprun and the ranks is killed instead. */
+/* Kills the process between hooprun and the ranks instead. */
 static void test_keeper_killed(void **state)
 {
     (void)state;
@@ -209,7 +210,7 @@ static void test_keeper_killed(void **state)
     hoop_run_finish(&run);
 }
 
-/* What ranks leave behind when they end well ends with the job. */
+/* Processes that ranks leave behind after a good end are ended with the job. */
 static void test_leftovers(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /*
- * How hooprun and its ranks start: what they inherit, what hooprun adds, what it says of a program
- * that cannot be run, and who else may run the same part of a job. argv[1] is the built launcher.
+ * How hooprun and its ranks start: what they inherit, what hooprun adds, what it says about
+ * programs that can't be run, and who else may run the same part of a job. argv[1] is the built
+ * launcher.
  */
 #include "harness/sanitizer.h"
 #include "programs/hooprun_harness.h"
@@ -18,8 +19,7 @@
 
 /* ---- Signals -------------------------------------------------------------------------------- */
 
-/* Whoever started hooprun may have ignored SIGCHLD: it learns of its children's ends all the same.
- */
+/* If hooprun is started with SIGCHLD ignored it still notices that its children end. */
 static void test_children_ignored(void **state)
 {
     (void)state;
@@ -30,7 +30,7 @@ static void test_children_ignored(void **state)
     hoop_run_ignored = 0;
 }
 
-/* nohup and `sh &`: the signal is for nobody, and the job's end is its own. */
+/* With nohup or `sh &` the signals are ignored: the job goes on to its own end. */
 static void test_ignored_signals(void **state)
 {
     (void)state;
@@ -52,7 +52,7 @@ static void test_ignored_signals(void **state)
     hoop_run_ignored = 0;
 }
 
-/* The ranks ignore it, too. */
+/* The ranks ignore it as well. */
 static void test_ignored_by_ranks(void **state)
 {
     (void)state;
@@ -66,7 +66,7 @@ static void test_ignored_by_ranks(void **state)
 
 /* ---- Process 1 of a container --------------------------------------------------------------- */
 
-/* By a shell that makes namespaces; 77: it cannot, and the test is skipped. */
+/* Runs a shell that makes namespaces. If it ends with 77 it can't, and the test is skipped. */
 static void run_shell(struct hoop_run *run, const char *script)
 {
     const char *saved = hoop_run_program;
@@ -81,7 +81,8 @@ static void run_shell(struct hoop_run *run, const char *script)
     assert_int_equal(code, 0);
 }
 
-/* What ends there with a parent that has ended, as after `docker exec`, must not stay a zombie. */
+/* As process 1 of a container: processes that end there after their parent, as after `docker exec`,
+ * must not stay zombies. */
 static void test_process_one(void **state)
 {
     (void)state;
@@ -98,8 +99,9 @@ static void test_process_one(void **state)
 }
 
 /*
- * What ranks leave behind is found without /proc, and where that is another namespace's, with other
- * numbers. The shell is process 1: it outlives hooprun, and would be left with the sleep.
+ * Processes that ranks leave behind are found without /proc, and with a /proc of another namespace,
+ * whose numbers differ. The shell is process 1: it outlives hooprun, and would be left with the
+ * sleep.
  */
 static void test_no_proc(void **state)
 {
@@ -162,7 +164,7 @@ static void test_bound(void **state)
     assert_int_equal(RUN(&run, "-n", "2", "--bind-to", "core", "sh", "-c", script), 0);
     assert_int_equal(hoop_text_count(&run.out, "<1>\n"), 2);
     assert_int_equal(hoop_text_count(&run.out, "\n"), 4);
-    assert_null(strpbrk(run.out.data, ",-")); /* no list */
+    assert_null(strpbrk(run.out.data, ",-")); /* a single CPU */
     hoop_run_finish(&run);
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
     assert_int_equal(RUN(&run, "-n", "2", "--bind-to=none", "true"), 0);
@@ -248,7 +250,7 @@ static void test_did_you_mean(void **state)
     free(back);
 }
 
-/* The program is there, its interpreter is not. */
+/* The program exists, but its interpreter does not. */
 static void test_no_interpreter(void **state)
 {
     (void)state;
@@ -265,7 +267,7 @@ static void test_no_interpreter(void **state)
 
 /* ---- The terminal --------------------------------------------------------------------------- */
 
-/* stty tostop: all ranks write at once, though only one could have the terminal. */
+/* With stty tostop all ranks write at once, although only one could be in the foreground. */
 static void test_writers_not_stopped(void **state)
 {
     (void)state;
@@ -365,7 +367,7 @@ static void test_run_ids(void **state)
     assert_int_equal(unsetenv("HOOP_INSECURE"), 0);
 }
 
-/* It says which file is missing; with an input of its own, and with none. */
+/* The message names the missing file, whether hooprun has an input or not. */
 static void test_no_dev_null(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * The pure parts of the benchmarks: options, numbers, the table, JSON. Inputs and their check
- * are in test_perf_data.c; what a whole run prints and returns is checked by test_perf_run.sh.
+ * The pure parts of the benchmarks: options, numbers, the table, JSON. Inputs and their check are
+ * tested in test_perf_data.c; what a whole run prints and returns, by test_perf_run.sh.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -142,7 +142,7 @@ static void test_refusals(void **state)
     assert_int_equal(refused("-D 1"), PERF_NOT_IMPLEMENTED);
 }
 
-/* The sizes of a sweep as one string. */
+/* The sizes of a sweep, as one string. */
 static const char *sizes_of(const char *line)
 {
     static char text[256];
@@ -213,7 +213,7 @@ static void test_stats(void **state)
 
 static const struct perf_collective fake_collective = {.program = "all_reduce_perf"};
 
-/* A report into memory. */
+/* A report that is written to memory. */
 struct sheet {
     char *text;
     size_t length;
@@ -346,7 +346,7 @@ static void test_progress(void **state)
     struct perf_progress progress;
     FILE *file = tmpfile();
     assert_non_null(file);
-    perf_progress_init(&progress, file, file, 7); /* no terminal */
+    perf_progress_init(&progress, file, file, 7); /* not a terminal */
     assert_null(progress.out);
     perf_progress_show(&progress, "timing");
     perf_progress_clear(&progress);

@@ -1,7 +1,7 @@
 /*
- * The data of the benchmarks: that inputs are exact in any order of reduction, that the expected
- * results are right, and that wrong ones are found. Elements are decoded and reduced here by
- * other means than the benchmarks use.
+ * The data of the benchmarks: inputs are exact in any order of reduction, expected results are
+ * right, and wrong results are found. This test decodes and reduces elements in another way than
+ * the benchmarks.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ struct format {
     int mantissa, bias;
 };
 
-/* Zero mantissa: an integer type. */
+/* mantissa 0: an integer type. */
 static struct format format_of(hoop_datatype_t type)
 {
     static const struct format formats[HOOP_NUM_DATATYPES] = {
@@ -33,7 +33,7 @@ static struct format format_of(hoop_datatype_t type)
     return formats[type];
 }
 
-/* The number that an element's bits stand for, read the long way. */
+/* The number that an element's bits mean, computed step by step. */
 static double decode(hoop_datatype_t type, const char *element)
 {
     struct format format = format_of(type);
@@ -48,7 +48,7 @@ static double decode(hoop_datatype_t type, const char *element)
     return (raw >> (bits - 1)) ? -value : value;
 }
 
-/* Whether value is a number of the type, given that it is whole and within 2^15. */
+/* Is value, an integer within 2^15, a number of this type? */
 static bool representable(hoop_datatype_t type, double value)
 {
     int exponent;
@@ -74,14 +74,14 @@ static double combine(int op, double a, double b)
 #define ELEMENTS 70
 #define MOST_RANKS 300
 
-/* Inputs of all ranks, and what they must give, for one case. */
+/* The inputs of all ranks, and the expected results, for one case. */
 struct inputs {
     struct perf_case data;
     char input[MOST_RANKS][ELEMENTS * 8];
     char want[ELEMENTS * 8];
 };
 
-/* count elements of a rank's input, or of the reduction, from first on */
+/* Makes count elements from `first` on, of a rank's input or of the result. */
 static void make(const struct perf_case *data, int rank, size_t first, size_t count, void *dst)
 {
     const struct perf_span span = {perf_data_rules(data), rank, first, count};
@@ -103,7 +103,7 @@ static void make_inputs(struct inputs *inputs, hoop_datatype_t type, int op, int
     make(&inputs->data, PERF_REDUCED, 1000, ELEMENTS, inputs->want);
 }
 
-/* Folds element i beginning at rank first; every partial result must be exact. */
+/* Folds element i over all ranks, beginning with `first`; every partial result must be exact. */
 static double fold_exactly(const struct inputs *inputs, size_t i, int first, int step)
 {
     size_t bytes = perf_type_bytes(inputs->data.type);
@@ -139,7 +139,7 @@ static void check_floats(const struct inputs *inputs)
     }
 }
 
-/* The element as a number of its own type, sign extended where it has a sign. */
+/* The element as an integer; sign-extended if its type has a sign. */
 static int64_t integer(hoop_datatype_t type, const char *element)
 {
     uint64_t raw = 0;
@@ -223,7 +223,7 @@ static void test_inputs_are_exact(void **state)
     free(inputs);
 }
 
-/* Other ranks, elements and repetitions have other inputs; where a run begins does not matter. */
+/* Inputs differ between ranks, elements and repetitions; where a run begins does not matter. */
 static void test_inputs_differ(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * The kernels of the benchmarks, compiled for this CPU, against what the host makes and finds:
- * every type and operation, at any alignment, with any number of blocks, beyond 4 Gi elements.
+ * The kernels of the benchmarks, compiled for this CPU, against what the host computes and finds:
+ * every type and operation, any alignment, any number of blocks, more than 4 Gi elements.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static void launch(kernel_t *kernel, const struct perf_work *work, uint32_t bloc
     }
 }
 
-/* Elements at some distance from a boundary of 8 bytes, and what the host makes of them. */
+/* Elements at some offset from an 8-byte boundary, and what the host makes of them. */
 struct scene {
     struct perf_work work;
     size_t bytes;
@@ -64,7 +64,7 @@ static uint64_t found(struct scene *scene, bool bytes)
     return scene->found;
 }
 
-/* The host's bits, and nothing around them. */
+/* The kernel writes the host's bits, and nothing around them. */
 static void check_write(struct scene *scene)
 {
     launch(perf_write, &scene->work, scene->blocks);
@@ -74,7 +74,7 @@ static void check_write(struct scene *scene)
     }
 }
 
-/* What is wrong: nothing; the highest bit of the last element; all of it. */
+/* Damage that must be found: none; the highest bit of the last element; all elements. */
 static void check_compare(struct scene *scene)
 {
     const size_t type_bytes = (size_t)scene->work.span.rules.bits / 8;
@@ -124,7 +124,7 @@ static void test_every_case(void **state)
     }
 }
 
-/* An average may be two units away from the division, and no more. */
+/* An average may differ from the division by two units, not more. */
 static void test_tolerance(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void test_tolerance(void **state)
     }
 }
 
-/* Of a large grid the last threads: each has its own element, however far away. */
+/* The last threads of a large grid each have their own element, however far away it is. */
 static void test_beyond_4_gi(void **state)
 {
     (void)state;
