@@ -1,10 +1,10 @@
 /*
- * What lib/reduce/reduce_cuda.cu and bench/perf/perf_kernels.cu need of CUDA, in C11: the kernels
- * become functions of one thread, called for every thread of a grid in turn. A unit that includes
- * one builds with -ffp-contract=off.
+ * The parts of CUDA that lib/reduce/reduce_cuda.cu and bench/perf/perf_kernels.cu use, in C11. The
+ * kernels become functions of one thread, which are called for every thread of a grid in turn. A
+ * unit that includes one must be built with -ffp-contract=off.
  *
- * Not here: the conversions of fp16, bf16 and fp8 by the device's own instructions. The kernels do
- * them by bits instead.
+ * Not included: the device's own conversions of fp16, bf16 and fp8. The kernels do them on bits
+ * instead.
  */
 #ifndef HOOP_TESTS_CUDA_ON_CPU_H
 #define HOOP_TESTS_CUDA_ON_CPU_H
@@ -20,7 +20,7 @@
 #define HEAR(ret, told) const struct hoop_cuda_fold ret = *(told)
 #define UNROLL
 
-/* Few: so that short vectors have whole tiles, too. */
+/* Few, so that short vectors have whole tiles, too. */
 #define THREADS 8
 #define THREAD on_cpu_place()->thread
 #define BLOCK on_cpu_place()->block
@@ -32,7 +32,7 @@ struct on_cpu_place {
     uint32_t blocks;
 };
 
-/* Which thread of the grid runs. */
+/* The place in the grid of the running thread. */
 INLINE struct on_cpu_place *on_cpu_place(void)
 {
     static _Thread_local struct on_cpu_place place;
@@ -92,7 +92,7 @@ INLINE void atomicAdd(unsigned long long *to, unsigned long long value)
     (void)__atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 
-/* A device faults at another alignment; here nothing would tell. */
+/* A device faults at a wrong alignment, which on a CPU nobody would notice. */
 INLINE void on_cpu_load_16(void *to, const unsigned char *from)
 {
     assert((uintptr_t)from % 16 == 0);

@@ -14,8 +14,8 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Seconds per fold in place of n vectors of bytes, the best of rounds; isa HOOP_ISA_COUNT: memcpy.
- */
+/* Seconds per fold in place of n vectors of so many bytes, the best of several rounds. With isa
+ * HOOP_ISA_COUNT: of memcpy. */
 static double bench_fold(enum hoop_isa isa, hoop_datatype_t type, unsigned n, size_t bytes)
 {
     static unsigned char *vectors[8];
@@ -50,8 +50,8 @@ static double bench_fold(enum hoop_isa isa, hoop_datatype_t type, unsigned n, si
 }
 
 /*
- * Sum in place, n vectors in and n out, all bytes counted (read and written: 2 n times the size),
- * next to memcpy (2 times the size); then the time of the smallest call.
+ * Sums in place, with n vectors in and n out. All bytes count that are read or written (2 n times
+ * the size), beside memcpy (2 times the size); then the time of the smallest call.
  */
 int reduce_bench(void)
 {

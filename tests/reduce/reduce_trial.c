@@ -70,7 +70,7 @@ int trial_teardown(void **state)
     return 0;
 }
 
-/* Where a vector of bytes begins in its field: any alignment, or ending at the very end. */
+/* Where a vector begins in its field: at any alignment, or so that it ends at the field's end. */
 static size_t place(const struct trial *trial, unsigned field, size_t bytes)
 {
     const unsigned round = trial->round;
@@ -88,7 +88,8 @@ static int has_pattern(const unsigned char *p, size_t bytes)
     return bytes == 0 || (p[0] == PATTERN && memcmp(p, p + 1, bytes - 1) == 0);
 }
 
-/* That only [at, at + bytes) of the field was written, looking 256 bytes to both sides. */
+/* Checks that only [at, at + bytes) of the field was written, looking at 256 bytes on either
+ * side. */
 static int field_is_clean(unsigned field, size_t at, size_t bytes)
 {
     const size_t before = at < 256 ? at : 256;
@@ -101,7 +102,7 @@ static int field_is_clean(unsigned field, size_t at, size_t bytes)
 
 static const char *const pattern_names[] = {"apart", "first", "last", "all", "mixed"};
 
-/* The fields that get the result, by the pattern: sources are fields 0 .. n_src-1. */
+/* Which fields get the result, by the pattern. The sources are fields 0 to n_src-1. */
 static unsigned trial_dst(const struct trial *trial, unsigned ret_dst[TRIAL_MAX_SRC])
 {
     unsigned n = 1;

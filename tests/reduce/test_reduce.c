@@ -1,6 +1,6 @@
 /*
- * The reductions against the plain loop of reference.c, bit for bit, with the kernels of every
- * instruction set that this CPU has. With --bench: how fast they are.
+ * The reductions against the plain loop of reference.c, bit by bit, with the kernels of every
+ * instruction set that this CPU has. With --bench: their speed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +89,7 @@ static void test_divisors(void **state)
     }
 }
 
-/* Every 8-bit number by every divisor, against C's own division. */
+/* Every 8-bit number divided by every divisor, against C's division. */
 static void test_small_division(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_small_division(void **state)
 static const hoop_datatype_t halves[] = {HOOP_FLOAT16, HOOP_BFLOAT16};
 #define HALF_PART 4096u
 
-/* Source s gets the codes first + offset, counting on. */
+/* Fills source s with consecutive codes from first + offset on. */
 static void fill_halves(unsigned s, unsigned first, unsigned offset)
 {
     for (unsigned i = 0; i < HALF_PART; i++) {
@@ -116,7 +116,7 @@ static void fill_halves(unsigned s, unsigned first, unsigned offset)
     }
 }
 
-/* A single value times 1 is that value, but for NaN: both conversions invert each other. */
+/* A value times 1 is that value, except for NaN: the two conversions are inverse to each other. */
 static void test_halves_round_trip(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void test_halves_round_trip(void **state)
     }
 }
 
-/* The average of neighbours lies half-way between them; with a third value, on either side. */
+/* The average of neighbours lies half-way between them; a third value moves it to either side. */
 static void test_halves_midpoints(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_halves_midpoints(void **state)
     }
 }
 
-/* Products reach every exponent, also above and below the type's. */
+/* Products reach every exponent, also above and below those of the type. */
 static void test_halves_products(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void test_quarters_pairs(void **state)
     }
 }
 
-/* What docs/numbers.md says of the corners, spelled out. */
+/* The special cases of docs/numbers.md. */
 struct corner {
     hoop_datatype_t type;
     hoop_red_op_t op;
@@ -199,10 +199,10 @@ struct corner {
 static const struct corner corners[] = {
     {HOOP_FLOAT8E4M3, HOOP_SUM, 0x7e, 0x7e, 0x7e}, /* 448 + 448: saturates */
     {HOOP_FLOAT8E4M3, HOOP_SUM, 0xfe, 0xfe, 0xfe},
-    {HOOP_FLOAT8E4M3, HOOP_SUM, 0xff, 0x00, 0x7f}, /* -NaN: the one NaN */
+    {HOOP_FLOAT8E4M3, HOOP_SUM, 0xff, 0x00, 0x7f}, /* -NaN becomes the one NaN */
     {HOOP_FLOAT8E4M3, HOOP_SUM, 0x01, 0x01, 0x02}, /* subnormals */
     {HOOP_FLOAT8E5M2, HOOP_SUM, 0x7b, 0x7b, 0x7b}, /* 57344 + 57344: saturates */
-    {HOOP_FLOAT8E5M2, HOOP_MAX, 0x7c, 0x00, 0x7b}, /* so does infinity */
+    {HOOP_FLOAT8E5M2, HOOP_MAX, 0x7c, 0x00, 0x7b}, /* infinity saturates, too */
     {HOOP_FLOAT8E5M2, HOOP_SUM, 0x7c, 0xfc, 0x7f}, /* inf - inf */
     {HOOP_FLOAT16, HOOP_SUM, 0x7bff, 0x7bff, 0x7c00},
     {HOOP_FLOAT16, HOOP_MIN, 0x0000, 0x8000, 0x8000}, /* -0 < +0 */
@@ -223,7 +223,7 @@ static const struct corner corners[] = {
     {HOOP_INT8, HOOP_AVG, 0xfd, 0x00, 0xff}, /* -3 / 2 = -1 */
 };
 
-/* Little-endian, as all that hoop runs on. */
+/* Little-endian, like all machines that hoop runs on. */
 static uint64_t corner_element(hoop_datatype_t type, const void *p)
 {
     uint64_t element = 0;
@@ -250,7 +250,7 @@ static void test_corners(void **state)
 
 /* ---- Contract ---- */
 
-/* A copy keeps what arithmetic would not: every NaN, and infinity in fp8. */
+/* A copy keeps what arithmetic would change: every NaN, and infinity in fp8. */
 static void test_copy_keeps_bits(void **state)
 {
     (void)state;
@@ -264,7 +264,8 @@ static void test_copy_keeps_bits(void **state)
     }
 }
 
-/* Whatever the caller has set, the bits are the same and its setting is kept. */
+/* Whatever the caller's floating-point settings are, the bits are the same, and the settings are
+ * kept. */
 static void env_check(hoop_datatype_t type, hoop_red_op_t op)
 {
     const uint32_t divisor = op == HOOP_AVG ? 3 : 0;
@@ -281,7 +282,7 @@ static void env_check(hoop_datatype_t type, hoop_red_op_t op)
         }
 #if defined(__x86_64__)
         const unsigned saved = _mm_getcsr();
-        /* flush to zero, subnormals are zero, one rounding mode, one raised flag */
+        /* flush to zero, denormals are zero, a rounding mode, one raised exception flag */
         const unsigned mxcsr = 0x1f80 | 0x8000 | 0x0040 | setting % 4 << 13 | 1u << setting % 6;
         _mm_setcsr(mxcsr);
         trial_run(&trial);
@@ -309,7 +310,7 @@ static void test_environment(void **state)
     }
 }
 
-/* As many sources and destinations as a large machine has ranks. */
+/* As many sources and destinations as a large machine can have ranks. */
 static void test_many_ranks(void **state)
 {
     (void)state;
@@ -331,7 +332,8 @@ static void test_many_ranks(void **state)
     }
 }
 
-/* The exact data of reference.h: same bits when every partial result is rounded, in any order. */
+/* The exact data of reference.h: the bits are the same in any order, even if partial results are
+ * rounded. */
 static void exact_check(hoop_datatype_t type, hoop_red_op_t op, int n)
 {
     enum { COUNT = 97 };
@@ -367,7 +369,7 @@ static void test_exact_data(void **state)
     }
 }
 
-/* hoop_fold() itself takes another way for a few elements: the same bits, all seeds. */
+/* For a few elements hoop_fold() works in another way: the bits are the same. */
 static void few_check(hoop_datatype_t type, hoop_red_op_t op, unsigned n_src, uint64_t seed)
 {
     enum { MOST = 6, SOURCES = 5 };
@@ -411,7 +413,7 @@ static void *fold_in_thread(void *arg)
     return sum == 2.0F ? NULL : arg;
 }
 
-/* First in the list: the choice of kernels must be made by several threads at a time. */
+/* Comes first, so that several threads choose the kernels at the same time. */
 static void test_first_use_by_threads(void **state)
 {
     (void)state;
@@ -427,7 +429,7 @@ static void test_first_use_by_threads(void **state)
     }
 }
 
-/* The same bits on every kind of CPU: so this number is the same, too. */
+/* The bits are the same on every kind of CPU, and so is this number. */
 static void test_digest(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
 /*
- * The CUDA kernels, compiled for this CPU, against the plain loop of reference.c, bit for bit, and
- * so against the CPU's kernels, which test_reduce.c holds to the same: every kernel, type, op, and
- * alignment.
+ * The CUDA kernels, compiled for this CPU, against the plain loop of reference.c, bit by bit: every
+ * kernel, type, op, and alignment. test_reduce.c compares the CPU's kernels with the same loop.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +11,7 @@
 
 #include <string.h>
 
-#undef NDEBUG /* the checks of alignment */
+#undef NDEBUG /* for the checks of alignment */
 #include "reduce/cuda_on_cpu.h"
 #include "reduce/reduce_cuda.cu"
 
@@ -35,7 +34,7 @@ static void (*const told[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS])(const struct h
     HOOP_DATATYPES(KERNELS)};
 #undef KERNELS
 
-/* By every second number of blocks the kernel that is told, where there is one. */
+/* For every second number of blocks launches the kernel that is told later, if there is one. */
 static void launch(const struct hoop_cuda_launch *which, uint32_t blocks)
 {
     const bool tells = blocks % 2 == 0 && which->op < HOOP_CUDA_TOLD_OPS;
@@ -51,7 +50,7 @@ static void launch(const struct hoop_cuda_launch *which, uint32_t blocks)
     }
 }
 
-static const uint64_t *factors; /* of the sources; NULL: none */
+static const uint64_t *factors; /* one for each source; NULL: none */
 
 static void fold_on_cpu(const struct trial *trial, void *const *dst, unsigned n_dst,
                         const void *const *src)
@@ -128,7 +127,7 @@ static void test_divisors(void **state)
 
 /* ---- Factors ---- */
 
-/* What pre_mul_sum means: every product is rounded to the type, and folded then. */
+/* The meaning of pre_mul_sum: every product is rounded to the type before it is folded. */
 static void scale_all(hoop_datatype_t type, const uint64_t *by, unsigned n_src)
 {
     static unsigned char scaled[TRIAL_MAX_SRC][(size_t)TRIAL_MAX_COUNT * 8];
@@ -192,7 +191,7 @@ static void test_pairs_of_quarters(void **state)
     }
 }
 
-/* All of fp16 and bf16, times 1; and the middle between two, or near it. */
+/* All values of fp16 and bf16, times 1; and values half-way between two, or nearly so. */
 static void test_halves(void **state)
 {
     (void)state;
@@ -234,7 +233,7 @@ static void test_cut(void **state)
     assert_int_equal(which.fold.packs, 249);
     assert_int_equal(which.fold.loose, 4);
     assert_int_equal(which.blocks, 1);
-    src[1] = base + 40; /* 8 bytes from where the others are */
+    src[1] = base + 40; /* 8 bytes off the others' alignment */
     hoop_cuda_fold_make(&sum, &dst, 1, src, 2, NULL, 1000, &which);
     assert_int_equal(which.fold.packs, 0);
     assert_int_equal(which.fold.loose, 1000);
@@ -250,7 +249,7 @@ static void test_cut(void **state)
     assert_int_equal(hoop_cuda_fold_blocks(HOOP_FLOAT32, 1), 1);
 }
 
-/* As many vectors as one launch takes. */
+/* As many vectors as one launch can have. */
 static void test_most(void **state)
 {
     (void)state;
@@ -273,7 +272,7 @@ static void test_most(void **state)
     for (int r = 0; r < HOOP_CUDA_FOLD_MOST; r++) {
         assert_memory_equal(vectors[r], sum, sizeof(sum));
     }
-    /* The driver passes at most this much. */
+    /* The driver passes no more than this. */
     assert_true(sizeof(which.fold) <= 4096);
 }
 
