@@ -41,7 +41,7 @@ static void say(int answers, const struct answer *answer)
     }
 }
 
-/* Rank 0's part: serves the rendezvous, which publishes it, until the parent's word. */
+/* Rank 0's part: serves the rendezvous, which publishes it, until the parent gives an order. */
 static void serve_file(const struct question *question, struct answer *answer, int answers,
                        int orders)
 {
@@ -85,7 +85,7 @@ static void answer_question(const struct question *question, int answers, int or
 
 /* ---- In the parent ------------------------------------------------------------------------ */
 
-/* What a process is for: a question, or something to run. */
+/* What a process is started for: to answer a question, or to run a function. */
 struct errand {
     const char *const *env;
     const struct question *question;

@@ -1,5 +1,5 @@
-/* Files in which ranks meet, and files that hold secrets: what is believed, refused, left behind.
- */
+/* Files in which ranks meet, and files with secrets: what is trusted, what is refused, and what is
+ * left behind. */
 #include "base/clock.h"
 #include "rendezvous/asker.h"
 #include "rendezvous/file_store.h"
@@ -44,7 +44,7 @@ static void test_secret_file(void **state)
     static const struct {
         const char *text;
         mode_t mode;
-        const char *sentence; /* NULL: good */
+        const char *sentence; /* the error text; NULL: success */
     } files[] = {
         {DIGITS, 0600, NULL},
         {DIGITS "\n", 0400, NULL},
@@ -101,7 +101,7 @@ static void test_secret_file(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* As a container finds it that does not run as root: root's, and readable by its own group. */
+/* As in a container that does not run as root: the file is root's, and its group may read it. */
 static void test_secret_of_root(void **state)
 {
     static const struct {
@@ -110,7 +110,7 @@ static void test_secret_of_root(void **state)
     } files[] = {
         {0440, HOOP_OK},
         {0640, HOOP_OK},
-        {0400, HOOP_INVALID_USAGE}, /* cannot be opened */
+        {0400, HOOP_INVALID_USAGE}, /* it can't be opened */
         {0460, HOOP_INVALID_USAGE},
         {0450, HOOP_INVALID_USAGE},
         {0444, HOOP_INVALID_USAGE},
@@ -169,7 +169,7 @@ static int count_files(void)
     return count;
 }
 
-/* The reader got what the server published. */
+/* The reader got what the server has published. */
 static void expect_meeting(const struct answer *served, const struct answer *got)
 {
     expect_answer(got, HOOP_OK, "");
@@ -190,7 +190,7 @@ static void expect_cleared(void)
     assert_int_equal(count_files(), -1);
 }
 
-/* All at once, some before and some after; several calls at one path; twice. */
+/* All ranks at once, some earlier and some later; several calls with one path; all of it twice. */
 static void test_file(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void test_file(void **state)
     }
 }
 
-/* The rendezvous's file. */
+/* Finds the rendezvous's file. */
 static void find_file(char *ret_path, size_t bytes)
 {
     DIR *dir = opendir(file_folder);
@@ -242,8 +242,8 @@ static void find_file(char *ret_path, size_t bytes)
     (void)closedir(dir);
 }
 
-/* The file's number, as soon as there is one that is not this; 0: any. A thread of rank 0 writes.
- */
+/* Waits until there is a file whose inode number is not this one (0: any). Returns the number. The
+ * file is written by a thread of rank 0. */
 static ino_t await_file(ino_t before)
 {
     const uint64_t deadline = hoop_deadline_ns(LONG_MS);
@@ -263,7 +263,7 @@ static ino_t await_file(ino_t before)
     return about.st_ino;
 }
 
-/* A killed job's file does not deceive the next job. */
+/* The file of a killed job does not mislead the next job. */
 static void test_stale_file(void **state)
 {
     struct asker server = start_server(1);
@@ -289,7 +289,7 @@ static void test_stale_file(void **state)
     expect_cleared();
 }
 
-/* Of two servers the later one counts; when it has gone, the other is found again. */
+/* Of two servers the later one counts. When that has gone the other is found again. */
 static void test_two_servers(void **state)
 {
     struct asker first = start_server(1);
@@ -316,7 +316,7 @@ static void test_two_servers(void **state)
     expect_cleared();
 }
 
-/* A file that was cut, changed or filled with anything is no answer, and is replaced. */
+/* A file that was cut off, changed or overwritten is no answer, and is replaced. */
 static void test_damaged_file(void **state)
 {
     char path[300];
@@ -341,7 +341,7 @@ static void test_damaged_file(void **state)
         bytes[at] = (char)~bytes[at];
     }
     assert_true(asker_is_silent(&reader, 200));
-    /* nobody is there who proves it, though somebody listens */
+    /* somebody listens there, but can't prove itself */
     const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_storage at;
     const socklen_t at_bytes = hoop_address_to_sockaddr(&dead.rendezvous.addresses[0], &at);
@@ -362,7 +362,7 @@ static void test_damaged_file(void **state)
     const struct answer got = asker_hear(&reader);
     expect_meeting(&served, &got);
     assert_int_equal(unlink(path), 0);
-    write_file(path, "?", 1, 0600); /* under a server that lives */
+    write_file(path, "?", 1, 0600); /* while a server serves it */
     struct asker late = start_reader(2, 1);
     const struct answer got_late = asker_hear(&late);
     expect_meeting(&served, &got_late);
@@ -400,7 +400,7 @@ static void test_file_late(void **state)
     expect_cleared();
 }
 
-/* What could be changed or read by others is refused, at both ends. */
+/* Files that others could change or read are refused, by readers and by servers. */
 static void expect_refused(const char *sentence)
 {
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -441,7 +441,7 @@ static void test_file_place(void **state)
         expect_answer(&answer, HOOP_INVALID_USAGE,
                       i < 3 ? "is not the absolute path of a file" : "ENOENT");
     }
-    /* everybody may write, but only remove what is theirs: /tmp */
+    /* as in /tmp, all may write, but may remove only their own files */
     assert_int_equal(chmod(folder, 01777), 0);
     struct asker server = start_server(1);
     const struct answer served = asker_hear(&server);
@@ -462,7 +462,7 @@ static void test_file_place(void **state)
 
 /* ---- A file system that hangs --------------------------------------------------------------- */
 
-static int hang_s; /* how long it takes to make a directory in which ranks meet */
+static int hang_s; /* how many seconds mkdir() takes for the folder in which ranks meet */
 
 int mkdir(const char *path, mode_t mode)
 {

@@ -1,4 +1,4 @@
-/* Looking up rank 0's machine, with a resolver that this test plays. */
+/* Looking up rank 0's machine, with a resolver that is part of this test. */
 #include "base/clock.h"
 #include "net/interface.h"
 #include "rendezvous/file_store.h"
@@ -18,9 +18,9 @@
 
 #define LONG_MS 20000u
 
-static atomic_int answer;    /* the last byte of what every name stands for; 0: nothing is known */
+static atomic_int answer;    /* the last byte of the address for every name; 0: names are unknown */
 static atomic_int hang_s;    /* how long the resolver takes */
-static atomic_int questions; /* that it was asked */
+static atomic_int questions; /* how often the resolver was asked */
 
 int getaddrinfo(const char *restrict name, const char *restrict service,
                 const struct addrinfo *restrict hints, struct addrinfo **restrict ret)
@@ -153,7 +153,7 @@ static void test_moved(void **state)
     hoop_service_run(do_start, &watched);
     assert_int_equal(watched.result, HOOP_OK);
     assert_non_null(watched.lookup);
-    /* nothing has moved, and then nothing is known: no news */
+    /* the address does not change, and then the name is unknown: neither is reported */
     const int before = atomic_load(&questions);
     while (atomic_load(&questions) < before + 1) {
         (void)usleep(10000);
@@ -170,7 +170,7 @@ static void test_moved(void **state)
     hoop_job_finish(&watched.moved);
 }
 
-/* A number stands for itself. */
+/* A numeric address needs no resolver. */
 static void test_number(void **state)
 {
     static const char *const hosts[] = {"192.0.2.1", "2001:db8::1", ""};

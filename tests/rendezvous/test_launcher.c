@@ -1,5 +1,5 @@
 /*
- * What launchers leave in the environment, family by family, with good values and bad ones; and the
+ * What launchers put into the environment, for each of them, with valid and invalid values; and the
  * lists of hosts that Slurm writes. The environment is a table.
  */
 #include "rendezvous/launcher.h"
@@ -15,7 +15,7 @@
 
 #define MOST 14
 
-/* "NAME=value", NULL at the end. */
+/* Entries are "NAME=value", with NULL at the end. */
 static const char *look(void *arg, const char *variable)
 {
     const size_t length = strlen(variable);
@@ -35,8 +35,8 @@ static hoop_result_t read_launcher(const char *const *env, struct hoop_launcher 
 /* ---- Good environments -------------------------------------------------------------------- */
 
 /*
- * What was understood, as text: "torchrun: 3 of 4, 2 here, 0 machines, at HOST ports 1-8,
- * several". Ports that a Slurm job's id gives: "ports hashed".
+ * The result as text: "torchrun: 3 of 4, 2 here, 0 machines, at HOST ports 1-8, several". For ports
+ * that follow from a Slurm job's id: "ports hashed".
  */
 static void describe(const struct hoop_launcher *launcher, char *ret_text, size_t bytes)
 {
@@ -56,7 +56,7 @@ static void describe(const struct hoop_launcher *launcher, char *ret_text, size_
 static const struct good {
     const char *env[MOST];
     const char *text;
-    const char *job; /* NULL: nothing tells it from others */
+    const char *job; /* NULL: nothing identifies the job */
 } goods[] = {
     {{NULL}, "nobody: 0 of 1, 0 here, 0 machines, at  ports 0-0, one", NULL},
     {{"MASTER_ADDR=a", "MASTER_PORT=7"},
@@ -87,7 +87,7 @@ static const struct good {
     {{"WORLD_SIZE=2", "RANK=0", "MASTER_PORT=65528", "TORCHELASTIC_USE_AGENT_STORE=1"},
      "torchrun: 0 of 2, 0 here, 0 machines, at  ports 65520-65527, unknown",
      "MASTER_PORT=65528\n"},
-    /* an empty value is none */
+    /* an empty value counts as unset */
     {{"WORLD_SIZE=4", "RANK=3", "LOCAL_WORLD_SIZE=", "MASTER_PORT="},
      "torchrun: 3 of 4, 0 here, 0 machines, at  ports 0-0, unknown",
      NULL},
@@ -108,7 +108,7 @@ static const struct good {
     {{"PMI_SIZE=2", "PMI_RANK=1", "PMI_JOBID=j"},
      "PMI: 1 of 2, 0 here, 0 machines, at  ports 0-0, unknown",
      "PMI_JOBID=j\n"},
-    /* Slurm, as srun sets it: what the step has counts, not what the job has */
+    /* Slurm, as srun sets it: numbers of the step count, not those of the job */
     {{"SLURM_NTASKS=4", "SLURM_PROCID=3", "SLURM_LOCALID=3", "SLURM_NODEID=0", "SLURM_STEP_ID=0",
       "SLURM_JOB_ID=77", "SLURM_STEP_NUM_NODES=1", "SLURM_NNODES=2", "SLURM_STEP_NODELIST=n1",
       "SLURM_JOB_NODELIST=n[0-1]", "SLURM_STEP_TASKS_PER_NODE=4", "SLURM_TASKS_PER_NODE=4(x2)"},
@@ -132,7 +132,7 @@ static const struct good {
       "SLURM_JOB_NODELIST=n", "MASTER_ADDR=m", "MASTER_PORT=9"},
      "Slurm: 1 of 2, 0 here, 0 machines, at m ports 9-9, unknown",
      "SLURM_JOB_ID=5\nSLURM_STEP_ID=3\nMASTER_PORT=9\n"},
-    /* a batch script is no task */
+    /* a batch script is not a task */
     {{"SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_JOB_ID=77"},
      "nobody: 0 of 1, 0 here, 0 machines, at  ports 0-0, one",
      NULL},
@@ -144,7 +144,7 @@ static const struct good {
     {{"SLURM_NTASKS=nonsense", "SLURM_PROCID=0", "SLURM_STEP_ID=0", "WORLD_SIZE=2", "RANK=1"},
      "torchrun: 1 of 2, 0 here, 0 machines, at  ports 0-0, unknown",
      NULL},
-    /* two that are about the same ranks complete each other */
+    /* two launchers that started the same ranks complete each other */
     {{"SLURM_NTASKS=4", "SLURM_PROCID=3", "SLURM_STEP_ID=0", "SLURM_JOB_ID=77", "SLURM_NNODES=2",
       "SLURM_JOB_NODELIST=n[7,9]", "WORLD_SIZE=4", "RANK=3"},
      "torchrun: 3 of 4, 0 here, 2 machines, at n7 ports hashed, several",
@@ -153,12 +153,12 @@ static const struct good {
       "PMI_SIZE=4", "PMI_RANK=3"},
      "PMI: 3 of 4, 0 here, 1 machines, at  ports hashed, one",
      "SLURM_JOB_ID=77\nSLURM_STEP_ID=0\n"},
-    /* but what the inner one knows about its ranks, it knows better */
+    /* but about its own ranks the inner one is right */
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=77", "SLURM_NNODES=1",
       "WORLD_SIZE=2", "RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=a", "MASTER_PORT=7"},
      "torchrun: 0 of 2, 1 here, 0 machines, at a ports 7-7, several",
      "MASTER_PORT=7\n"},
-    /* half a family beside a whole one that it does not contradict */
+    /* an incomplete launcher beside a complete one that it does not contradict */
     {{"SLURM_NTASKS=4", "SLURM_PROCID=3", "SLURM_STEP_ID=0", "SLURM_JOB_ID=77", "WORLD_SIZE=4"},
      "Slurm: 3 of 4, 0 here, 0 machines, at  ports hashed, unknown",
      "SLURM_JOB_ID=77\nSLURM_STEP_ID=0\n"},
@@ -180,7 +180,7 @@ static void test_good(void **state)
     }
 }
 
-/* All ranks of a step find the same ports, another step others. */
+/* All ranks of a step get the same ports, and another step gets others. */
 static void test_slurm_ports(void **state)
 {
     static const char *const envs[][5] = {
@@ -202,7 +202,7 @@ static void test_slurm_ports(void **state)
 
 static const struct bad {
     const char *env[MOST];
-    const char *sentence; /* begins like this */
+    const char *sentence; /* the error text begins like this */
 } bads[] = {
     {{"WORLD_SIZE=2"}, "WORLD_SIZE is \"2\" but RANK is not set"},
     {{"RANK=2"}, "RANK is \"2\" but WORLD_SIZE is not set"},
@@ -242,7 +242,7 @@ static const struct bad {
      "SLURM_JOB_NODELIST: \"n[1-\" is no list"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_NODEID=first"},
      "SLURM_NODEID is \"first\": expected"},
-    /* another job's size beside a whole family */
+    /* the size of another job beside a complete launcher */
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "WORLD_SIZE=8"},
      "WORLD_SIZE is 8 but Slurm started 2 ranks, and RANK is not set"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "WORLD_SIZE=eight"},
@@ -281,7 +281,7 @@ static void test_bad(void **state)
     }
 }
 
-/* Values of any length are taken or refused, never cut. */
+/* Values of any length are accepted or refused, never cut. */
 static void test_long_values(void **state)
 {
     static char entry[1000];
@@ -310,7 +310,8 @@ static void test_long_values(void **state)
     }
 }
 
-/* MPICH's mpiexec names no job: the process at the other end of its socket does, on one machine. */
+/* MPICH's mpiexec gives no name to a job. On one machine the process at the other end of its socket
+ * identifies it. */
 static void test_starter(void **state)
 {
     char fd[32];
@@ -391,8 +392,8 @@ static void test_bad_lists(void **state)
     }
 }
 
-/* Every text over the alphabet of lists, up to a length: nothing is read out of bounds, and a host
- * has nothing of a list. */
+/* All texts over the alphabet of host lists, up to a length: nothing is read out of bounds, and no
+ * host contains characters of a list. */
 static void test_all_lists(void **state)
 {
     static const char alphabet[] = "a1[],-";

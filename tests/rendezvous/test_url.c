@@ -1,4 +1,4 @@
-/* Where ranks meet, by environment, url and unique id. */
+/* Where ranks meet, according to environment, url and unique id. */
 #include "base/clock.h"
 #include "membership/serve.h"
 #include "net/interface.h"
@@ -17,7 +17,7 @@
 #define SECRET "HOOP_SECRET=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 #define OTHER "HOOP_SECRET=100102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 
-/* "here", or the addresses; then ", hint" if there is one. */
+/* "here", or the addresses, followed by ", hint" if there is one. */
 static void describe(const struct hoop_rendezvous *rendezvous, char *ret_text, size_t bytes)
 {
     size_t at =
@@ -43,11 +43,11 @@ static void describe(const struct hoop_rendezvous *rendezvous, char *ret_text, s
 #define SELF "MASTER_ADDR=127.0.0.1"
 
 static const struct meet {
-    const char *env[10]; /* "URL=...": not from the environment, but by this url, as rank 1 of 2 */
-    const char *text;    /* "! words": HOOP_INVALID_USAGE, with these words */
+    const char *env[10]; /* "URL=...": by this url, as rank 1 of 2, instead of the environment */
+    const char *text;    /* "! words": HOOP_INVALID_USAGE, with these words in the error text */
 } meets[] = {
     {{NULL}, "here"},
-    /* one machine, by the launcher's word or for want of another */
+    /* one machine, as the launcher says, or because no other is known */
     {{W2, R1, PORT}, "here"},
     {{W2, R1, PORT, HERE, NODE}, "here"},
     {{W2, R1, PORT, HERE, NODE, SECRET}, "here"},
@@ -62,7 +62,7 @@ static const struct meet {
     {{W2, R1, "HOOP_SECRET="}, "! HOOP_SECRET: expected 64"},
     {{W2, R1, PORT, "HOOP_SECRET_FILE=/nowhere/at/all"},
      "! HOOP_SECRET_FILE: cannot open /nowhere/at/all: ENOENT"},
-    /* several */
+    /* several machines */
     {{W2, R1, PORT, NODE, SECRET}, "at 192.0.2.7:29500"},
     {{W2, R1, PORT, NODE, SECRET, APART}, "at 192.0.2.7:29500"},
     {{W2, R1, PORT, "MASTER_ADDR=2001:db8::7", SECRET, APART}, "at [2001:db8::7]:29500"},
@@ -88,7 +88,7 @@ static const struct meet {
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=7", "SLURM_NNODES=2",
       "SLURM_JOB_NODELIST=192.0.2.[7-8]", PORT, SECRET},
      "at 192.0.2.7:29500"},
-    /* several, that one machine plays */
+    /* several machines, all played by this one */
     {{W2, R1, PORT, SELF, APART, SECRET, "HOOP_HOSTID=a"}, "at 127.0.0.1:29500"},
     {{W2, R1, PORT, SELF, HERE, SECRET, "HOOP_HOSTID=a"}, "at 127.0.0.1:29500"},
     {{W2, R1, PORT, SELF, HERE, "HOOP_HOSTID=a"}, "here, hint"},
@@ -164,7 +164,7 @@ static void test_bad_urls(void **state)
     expect_answer(&answer, HOOP_INVALID_ARGUMENT, "file:///000");
 }
 
-/* What tells rendezvous apart, and what does not. */
+/* What makes two rendezvous different, and what does not. */
 static const struct pair {
     const char *one[4], *other[4];
     bool same;
@@ -200,13 +200,13 @@ static void test_apart(void **state)
         const struct answer one = ask_pair(pair->one, trusts[i % 2], 1);
         const struct answer other = ask_pair(pair->other, trusts[i % 2], 1);
         assert_int_equal(answers_meet(&one, &other), pair->same);
-        /* the second calls meet each other, and nobody else */
+        /* the second calls of both meet each other, and no others */
         const struct answer again = ask_pair(pair->one, trusts[i % 2], 2);
         const struct answer other_again = ask_pair(pair->other, trusts[i % 2], 2);
         assert_int_equal(answers_meet(&again, &other_again), pair->same);
         assert_false(answers_meet(&one, &again));
     }
-    /* the launcher's number of ranks; not the program's, so that the ranks hear of it */
+    /* only the launcher's number of ranks: if the program's differs the ranks are told */
     const char *const three[] = {"WORLD_SIZE=3", R0, PORT, NULL};
     const char *const two[] = {W2, R0, PORT, NULL};
     const struct answer of_two = ask(&(struct question){.env = two});
@@ -215,7 +215,7 @@ static void test_apart(void **state)
         ask(&(struct question){.env = two, .url = "env://", .n = 3, .rank = 0});
     assert_false(answers_meet(&of_two, &of_three));
     assert_true(answers_meet(&of_two, &by_url));
-    /* other secrets, other rendezvous; and a secret does not show in the name */
+    /* with other secrets they are other rendezvous; the name does not reveal a secret */
     const struct answer one = ask_pair(pairs[0].one, SECRET, 1);
     const struct answer other = ask_pair(pairs[0].one, OTHER, 1);
     assert_false(answers_meet(&one, &other));
@@ -233,7 +233,7 @@ static void choose_interface(int answers, const void *arg)
     }
 }
 
-/* The address that others have for this machine; family 0: nobody else can reach it. */
+/* This machine's address for other machines; family 0: others can't reach it. */
 static struct hoop_address ask_interface(void)
 {
     struct asker asker = asker_fork(NULL, choose_interface, NULL);
@@ -245,7 +245,8 @@ static struct hoop_address ask_interface(void)
                : (struct hoop_address){.family = 0};
 }
 
-/* Where a name stands for loopback alone, it is this machine's own, which others call otherwise. */
+/* If a name means only loopback it is this machine's own name; others know the machine by
+ * another. */
 static void test_own_name(void **state)
 {
     char name[256] = "MASTER_ADDR=";
@@ -282,7 +283,7 @@ static void test_unknown_name(void **state)
 
 /* ---- Unique ids --------------------------------------------------------------------------- */
 
-/* Makes an id, reads it back, and counts in answer.n which damaged ones were taken for good. */
+/* Makes an id, reads it back, and counts in answer.n how many damaged ones were accepted. */
 static void try_id(int answers, const void *here)
 {
     hoop_unique_id_t id;
