@@ -1,4 +1,4 @@
-/* Another libnccl.so.2, which a program was linked to: the shim must be found before it. */
+/* Another libnccl.so.2, which a program is linked to; the shim must be found first. */
 int ncclGetVersion(int *version);
 
 __attribute__((visibility("default"))) int ncclGetVersion(int *version)

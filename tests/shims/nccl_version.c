@@ -1,4 +1,4 @@
-/* Prints the version of the NCCL that it finds. */
+/* Prints the version of the NCCL that the program finds. */
 #include <stdio.h>
 
 int ncclGetVersion(int *version);

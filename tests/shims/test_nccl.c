@@ -1,6 +1,6 @@
 /*
- * A program written for NCCL, over the shim, on memory of the host: run by hooprun as three ranks.
- * It knows nothing of hoop; the ranks find each other by a file that holds rank 0's token.
+ * A program written for NCCL, over the shim, with host memory. hooprun starts it as three ranks. It
+ * does not know hoop; the ranks meet by a file with rank 0's token.
  */
 #include "shims/nccl/nccl_abi.h"
 
@@ -13,7 +13,7 @@
 
 #define RANKS 3
 #define COUNT 5
-#define BLOCKS ((size_t)RANKS * COUNT) /* elements of one for each rank */
+#define BLOCKS ((size_t)RANKS * COUNT) /* elements: one block for each rank */
 #define PATIENCE_MS 20000
 
 static int rank;
@@ -71,7 +71,7 @@ static ncclUniqueId token_read(void)
     return id;
 }
 
-/* The token that rank 0 has: every later one travels by what there is already. */
+/* Rank 0's token. Later tokens are sent over a comm that exists already. */
 static ncclUniqueId token_share(ncclComm_t comm)
 {
     ncclUniqueId id;
@@ -103,7 +103,7 @@ static ncclComm_t first_comm(void)
 
 /* ---- Births --------------------------------------------------------------------------------- */
 
-/* Is it one of so many, and does it work? */
+/* The rank has this number of so many, and the comm works. */
 static void comm_try(ncclComm_t comm, int nranks, int as)
 {
     int count = 0;
@@ -121,7 +121,7 @@ static void comm_try(ncclComm_t comm, int nranks, int as)
 static ncclConfig_t config_of(size_t size)
 {
     ncclConfig_t config;
-    memset(&config, 0xff, sizeof(config)); /* what an older caller's struct does not have */
+    memset(&config, 0xff, sizeof(config)); /* fields that an older caller's struct does not have */
     config.size = size;
     config.magic = NCCL_CONFIG_MAGIC;
     config.version = NCCL_VERSION_CODE;
@@ -132,7 +132,7 @@ static ncclConfig_t config_of(size_t size)
     return config;
 }
 
-/* The structs of 2.14, 2.18, 2.30.7, and of a version that is yet to come. */
+/* The structs of NCCL 2.14, 2.18, 2.30.7, and of a future version. */
 static void test_configs(ncclComm_t comm)
 {
     static const size_t sizes[] = {24, 48, sizeof(ncclConfig_t), sizeof(ncclConfig_t) + 64};
@@ -191,7 +191,7 @@ static void test_births(ncclComm_t comm)
     CHECK(ncclCommInitRankScalable(&made, RANKS, rank, 0, ids, NULL) == ncclInvalidArgument);
 }
 
-/* Ranks 0 and 1 in one, 2 in none; then 2 joins them, and they are without 0 again. */
+/* Ranks 0 and 1 in one comm, 2 in none; then 2 joins them, and then 0 leaves. */
 static void test_families(ncclComm_t comm)
 {
     ncclComm_t pair = (ncclComm_t)&pair;
@@ -247,7 +247,7 @@ static void fill(float *buffer, int blocks)
     }
 }
 
-/* Block b of the buffer is block of_block(b) of rank of_rank(b), or their sum over ranks. */
+/* Block b of the buffer must be block of_block of rank of_rank, or the sum over ranks. */
 static void expect(const float *buffer, int b, int of_rank, int of_block)
 {
     for (int i = 0; i < COUNT; i++) {
@@ -274,7 +274,7 @@ static void test_reductions(ncclComm_t comm, float *in, float *out)
     DONE(ncclAllReduce(in, out, COUNT, ncclFloat32, ncclMax, comm, NULL));
     expect(out, 0, RANKS - 1, 0);
     DONE(ncclAllReduce(in, out, COUNT, ncclFloat32, ncclAvg, comm, NULL));
-    expect(out, 0, 1, 0); /* the middle one is the mean */
+    expect(out, 0, 1, 0); /* rank 1 is in the middle, so its value is the mean */
     DONE(ncclReduce(in, out, COUNT, ncclFloat32, ncclSum, 2, comm, NULL));
     if (rank == 2) {
         expect_sum(out, 0);
@@ -364,7 +364,7 @@ static void test_mistakes(ncclComm_t comm)
     comm_try(comm, RANKS, rank);
 }
 
-/* Different calls, then an abort, each on a comm of its own. */
+/* Different calls, then an abort, each with a comm of its own. */
 static void test_ends(ncclComm_t comm)
 {
     ncclComm_t made = NULL;
