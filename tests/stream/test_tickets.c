@@ -1,4 +1,4 @@
-/* Tickets: numbers, results, and what is forgotten. */
+/* Tickets: their numbers and results, and which are forgotten. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +16,11 @@ static void test_in_order(void **state)
     assert_int_equal(hoop_tickets_result(&tickets, 1), HOOP_OK);
     assert_int_equal(hoop_tickets_result(&tickets, 2), HOOP_OK);
     assert_int_equal(hoop_tickets_result(&tickets, 3), HOOP_IN_PROGRESS);
-    assert_null(tickets.results); /* nothing is kept of what went well */
+    assert_null(tickets.results); /* successes are not kept */
     hoop_tickets_finish(&tickets);
 }
 
-/* Of several failures before a ticket the first; of several tickets behind one the first. */
+/* Of several failures before a ticket, the first counts; of several tickets behind one, too. */
 static void test_first_failure(void **state)
 {
     (void)state;
@@ -39,7 +39,7 @@ static void test_first_failure(void **state)
     hoop_tickets_finish(&tickets);
 }
 
-/* The last 65536 are kept; of a failure before them only that there was one. */
+/* The last 65536 are kept. Of older failures only the fact that there was one. */
 static void test_forgotten(void **state)
 {
     (void)state;
