@@ -1,4 +1,4 @@
-/* What lib/survivors/ calls, in the world of agreement_world.h. */
+/* The functions that lib/survivors/ calls, in the world of agreement_world.h. */
 #include "base/clock.h"
 #include "membership/serve.h"
 #include "survivors/agreement_world.h"
@@ -105,7 +105,7 @@ void hoop_timer_destroy(struct hoop_timer *timer)
 
 /* ---- Secrets and places ------------------------------------------------------------------- */
 
-/* Its number among a rank's decisions, and whose: the same decision is the same state. */
+/* The decision's number at this rank, and the rank: so the same decisions make the same state. */
 hoop_result_t hoop_random(void *buf, size_t bytes)
 {
     memset(buf, 0, bytes);
@@ -311,14 +311,14 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
     }
 }
 
-/* The real one says so with the next turn of the loop; what is still to come is not read. */
+/* The real function reports this in the next round of the loop, and reads nothing more. */
 void hoop_connection_refuse(struct hoop_connection *connection, hoop_result_t code)
 {
     connection->count = 0;
     letter_to(connection, (struct world_letter){.kind = LETTER_CLOSED, .code = (uint8_t)code});
 }
 
-/* No address: who was not reached has neither this nor a pid. */
+/* Without an address: the rank was not reached, so there is also no pid. */
 const struct hoop_connection_about *hoop_connection_about(const struct hoop_connection *connection)
 {
     static struct hoop_frame_hello hello;

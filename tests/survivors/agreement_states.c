@@ -1,4 +1,5 @@
-/* What a state of the world of agreement_world.h is: the same as another, over, or wrong. */
+/* States of the world of agreement_world.h: when two are the same, when one is over, and when one
+ * is wrong. */
 #include "survivors/agreement_world.h"
 #include <string.h>
 
@@ -13,17 +14,17 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 }
 
 /*
- * Comms are told apart, and nothing else about their numbers matters: they get names, in the order
- * in which they are met. What nobody who lives is in, joins, remembers or is on its way to hear of
- * is never looked at again, and neither is a rank that is dead or has failed, but for that.
+ * The numbers of comms only serve to tell them apart, so comms get names in the order in which the
+ * hash meets them. A comm counts only if a living rank is in it, joins it, remembers it, or can
+ * still hear of it. Of a rank that is dead or has failed only that fact counts.
  */
 static struct {
-    uint8_t of[WORLD_COMMS]; /* 0: not met */
+    uint8_t of[WORLD_COMMS]; /* 0: it has no name yet */
     uint8_t comms[WORLD_COMMS];
     uint8_t count;
 } names;
 
-/* Of a comm, or the number that its ranks give it, which has a bit more. */
+/* The name of a comm, by its number; the ranks' own numbers have higher bits, too. */
 static uint64_t name(uint32_t number)
 {
     const uint8_t comm = (uint8_t)(number % WORLD_COMMS);
@@ -68,13 +69,14 @@ static uint64_t hash_rank(uint64_t hash, const struct world_rank *rank)
     return rank->survivors != NULL ? hash_survivors(hash, rank->survivors) : hash;
 }
 
-/* Of a call; in which place it lies is of no matter. */
+/* The hash of a call, whatever place in the table it has. */
 static uint64_t hash_call(const struct world_call *call)
 {
     uint64_t hash = mix(7, call->client + 8u * call->server + (call->accepted ? 64u : 0u));
     for (uint32_t side = 0; side < 2; side++) {
         const struct hoop_connection *end = &call->ends[side];
-        if (!end->open) { /* not yet: then it may be over before it begins; or not any more */
+        if (!end->open) { /* not open yet, and then it may be over before it begins; or not any more
+                           */
             hash = mix(hash, end->eof && !call->accepted ? 1 : 0);
             continue;
         }
@@ -141,7 +143,7 @@ const char *world_wrong(void)
     return NULL;
 }
 
-/* Nobody of it was ever stopped, accused, or left out while it lived. */
+/* No member was ever stopped, accused, or left out while it lived. */
 static bool is_blameless(uint8_t comm)
 {
     for (uint32_t i = 0; i < world.n; i++) {
@@ -153,7 +155,7 @@ static bool is_blameless(uint8_t comm)
     return true;
 }
 
-/* Two communicators live on only where each took one of the other for lost. */
+/* Two comms may both live on only if each has taken a rank of the other for lost. */
 bool world_is_over(const char **ret_wrong)
 {
     uint8_t comms[WORLD_RANKS];

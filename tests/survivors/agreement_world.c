@@ -1,4 +1,4 @@
-/* What can happen in the world of agreement_world.h, and what then does. */
+/* What can happen in the world of agreement_world.h, and its effects. */
 #include "survivors/agreement_world.h"
 #include "base/clock.h"
 #include <assert.h>
@@ -7,10 +7,10 @@
 #include <string.h>
 
 #define NOW_NS (1000 * HOOP_NS_PER_S)
-#define TICK_NS (NOW_NS + 60 * HOOP_NS_PER_MS) /* when those who have not come are called */
+#define TICK_NS (NOW_NS + 60 * HOOP_NS_PER_MS) /* when ranks that have not called are dialled */
 #define LATE_NS (NOW_NS + 100 * HOOP_NS_PER_S) /* after all deadlines */
 #define DEAD_AFTER_MS 5000u
-/* What an agreement of so many takes. */
+/* The memory that an agreement of so many ranks takes. */
 #define BIG_BYTES (sizeof(struct hoop_survivors) + WORLD_RANKS * sizeof(struct hoop_survivor))
 
 /* ---- A rank's comm ------------------------------------------------------------------------ */
@@ -25,7 +25,7 @@ static struct hoop_lineage *lineage_of(const struct world_rank *rank)
     return (struct hoop_lineage *)world_furniture_of(rank)->lineage;
 }
 
-/* Rank `at` of the comm that this one is in, as a rank of the first. */
+/* Rank `at` of this rank's comm, by its number in the first comm. */
 static uint32_t rank_at(const struct world_rank *rank, uint32_t at)
 {
     return rank->comm == 0 ? at : lineage_of(rank)->ranks[at];
@@ -43,7 +43,7 @@ static void rank_leave(const struct world_rank *rank, uint32_t how)
     world.how[rank->comm][world.current] = how;
 }
 
-/* Its member, as one of its comm. */
+/* Sets up its member, as one of its comm. */
 static void rank_furnish(struct world_rank *rank)
 {
     struct world_furniture *has = world_furniture_of(rank);
@@ -67,7 +67,7 @@ static void rank_furnish(struct world_rank *rank)
     has->member.roster.peers = has->peers;
     has->member.others = has->others;
     has->member.lineage = rank->comm == 0 ? NULL : lineage_of(rank);
-    has->member.peers_endpoint = (struct hoop_endpoint *)rank; /* only told from none */
+    has->member.peers_endpoint = (struct hoop_endpoint *)rank; /* only compared with NULL */
     has->member.witness = rank->survivors != NULL ? &rank->survivors->witness : NULL;
 }
 
@@ -90,7 +90,7 @@ static void rank_fail(struct world_rank *rank)
     rank_leave(rank, HOOP_LEFT);
 }
 
-/* As hoop_shrink_ask(). */
+/* Does what hoop_shrink_ask() does. */
 static void rank_ask(struct world_rank *rank)
 {
     struct world_furniture *has = world_furniture_of(rank);
@@ -105,7 +105,7 @@ static void rank_ask(struct world_rank *rank)
     }
 }
 
-/* As hoop_shrink_hear(). */
+/* Does what hoop_shrink_hear() does. */
 static void rank_hear(struct world_rank *rank)
 {
     rank->done = false;
@@ -132,7 +132,7 @@ static void rank_hear(struct world_rank *rank)
     world.readies[rank->joins] |= rank->cancelled ? 0 : (uint8_t)(1u << world.current);
 }
 
-/* In; and the old one is left at once. */
+/* It is in the new comm, and leaves the old one at once. */
 static void rank_go(struct world_rank *rank)
 {
     const uint8_t comm = rank->joins;
@@ -162,7 +162,7 @@ static bool runs(const struct world_rank *rank)
     return world_lives(rank) && !rank->stopped;
 }
 
-/* One of its ranks will never be in it, or is not any more, or knows that it has failed. */
+/* A member will never be in the comm, has left it, or knows that it has failed. */
 bool world_has_failed(uint8_t comm)
 {
     uint8_t out = world.gone[comm] | world.given_up[comm];
@@ -297,7 +297,7 @@ static void accept_call(struct world_call *call)
     if (expectation == NULL) { /* it is asked to come back later */
         call->ends[0].letters[call->ends[0].count++] =
             (struct world_letter){.kind = LETTER_CLOSED, .code = HOOP_REMOTE_ERROR};
-        call->ends[0].letters[0].nonce = 1; /* AGAIN is no public code */
+        call->ends[0].letters[0].nonce = 1; /* stands for AGAIN, which is no public code */
         call->ends[0].established = true;
         return;
     }
@@ -366,7 +366,7 @@ static void lose(struct world_rank *rank, uint32_t number)
     }
 }
 
-/* Its ends close; what it has sent may still arrive. */
+/* The dead rank's ends close; what it has sent may still arrive. */
 static void die(struct world_rank *rank, uint32_t number)
 {
     rank->dead = true;
@@ -389,7 +389,7 @@ static void die(struct world_rank *rank, uint32_t number)
 
 void world_apply(const struct world_event *event)
 {
-    struct world_rank *rank = &world.ranks[event->a < world.n ? event->a : 0]; /* or it is a call */
+    struct world_rank *rank = &world.ranks[event->a < world.n ? event->a : 0]; /* or a is a call */
     world.current = event->a;
     world.now_ns = NOW_NS;
     switch ((enum world_kind)event->kind) {
@@ -468,7 +468,7 @@ void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_har
     world.members[0] = all_ranks();
     for (uint8_t i = 0; i < n; i++) {
         rank_enter(i, 0);
-        if (!dead && i != first) { /* the news of its loss has come to all */
+        if (!dead && i != first) { /* all have been told of its loss */
             world_furniture[i].others[first].lost = true;
         }
     }
@@ -478,7 +478,7 @@ void world_begin(uint8_t n, bool far, uint8_t first, bool dead, struct world_har
 
 /* ---- Kept ----------------------------------------------------------------------------------- */
 
-/* What is in use, to `state` or from there. */
+/* Copies the parts that are in use to `state`, or from there. */
 static size_t copy_parts(uint8_t *state, bool keep)
 {
     uint8_t *parts[1 + WORLD_RANKS + 2 * WORLD_RANKS] = {(uint8_t *)&world};

@@ -1,16 +1,16 @@
 /*
- * Every way in which a shrink's agreement can go, for a few ranks and a little harm: all orders of
+ * All ways in which a shrink's agreement can go, for a few ranks and a little harm: all orders of
  * messages, timers, witnesses and joins, with deaths, stops and false accusations at every point
- * (agreement_world.h). In each state:
+ * (agreement_world.h). Each state must be
  *
- *      safe     what is decided once is the same for all; when nobody is under way any more, one
- *               comm lives on; nobody fails who was not stopped or taken for lost
- *      alive    from here on it can come to an end without more harm: nobody waits for ever
+ *      safe     a decision is the same for all; when all ranks are through, one comm lives on; no
+ *               rank fails that was not stopped or taken for lost
+ *      alive    from here it can end without more harm: no rank waits for ever
  *
  *      test_agreement [STATES [RANKS [WALKS [HARMS]]]]
  *
- * looks at so many states, 2000, of each case of 2 to so many ranks, 4; 0: at all of them; and then
- * goes so many ways, 30, of each case of 4 and 5 ranks to their ends, as drawn.
+ * visits STATES states (2000; 0: all) of each case of 2 to RANKS (4) ranks, and then goes WALKS
+ * (30) random ways to their ends in each case of 4 and 5 ranks.
  */
 #include "harness/splitmix.h"
 #include "survivors/agreement_world.h"
@@ -19,15 +19,15 @@
 #include <string.h>
 
 #define NOBODY UINT32_MAX
-#define WAY_MOST 20000u /* events */
+#define WAY_MOST 20000u /* the most events */
 
 /* ---- Memory of the search: not the world's ------------------------------------------------ */
 
 struct state {
     uint64_t hash;
-    uint32_t before;          /* from which it was found first, */
-    struct world_event event; /* and how */
-    bool ends;                /* can come to an end */
+    uint32_t before;          /* the state from which it was found first, */
+    struct world_event event; /* and the event that led here */
+    bool ends;                /* an end can be reached from it */
 };
 
 struct edge {
@@ -37,7 +37,7 @@ struct edge {
 static struct {
     struct state *states;
     struct edge *edges;
-    uint32_t *table; /* by hash: the state's number and 1; 0: free */
+    uint32_t *table; /* by hash: number of a state, plus 1; 0: free */
     uint32_t count, room, table_mask;
     size_t edge_count, edge_room;
 } search;
@@ -67,7 +67,7 @@ static void table_grow(void)
     }
 }
 
-/* The number of the world's state; *ret_new: it was not known. */
+/* The number of the world's state. *ret_new: it was not known before. */
 static uint32_t state_of_world(uint32_t before, const struct world_event *event, bool *ret_new)
 {
     const uint64_t hash = world_hash();
@@ -115,7 +115,7 @@ static void case_begin(const struct test_case *c)
     world_begin(c->n, c->far, c->first, c->dead, c->harm);
 }
 
-/* The way to where something is wrong; its last event comes first. */
+/* The events that led to a wrong state, the last one first. */
 static struct {
     struct world_event events[WAY_MOST];
     uint32_t length;
@@ -144,7 +144,8 @@ static void explain(const struct test_case *c, uint32_t state, const char *what)
     way_explain(c, what);
 }
 
-/* Those from which an end can be reached: backwards, until nothing is added. */
+/* Marks states from which an end can be reached: backwards, until no more are added. Returns one
+ * from which none can. */
 static uint32_t find_stuck(void)
 {
     bool more = true;
@@ -165,7 +166,7 @@ static uint32_t find_stuck(void)
     return NOBODY;
 }
 
-/* What is still to be looked at: worlds, and behind each which state it is. */
+/* States that are still to be looked at: worlds, each followed by its number. */
 struct pending {
     size_t bytes;
     uint32_t state;
@@ -272,7 +273,7 @@ static uint32_t draw(uint64_t *random, size_t end)
     return (uint32_t)(splitmix(random) % end);
 }
 
-/* Harm comes seldom, or all of it would come first. */
+/* Harm is drawn rarely, or all of it would come at the beginning. */
 static struct world_event draw_event(uint64_t *random, const struct world_event *events,
                                      size_t count)
 {
@@ -325,12 +326,12 @@ static bool case_walk(const struct test_case *c, uint32_t walks)
 /* ---- All of them ---------------------------------------------------------------------------- */
 
 struct effort {
-    uint32_t states, walks; /* of a case */
-    unsigned long ranks;    /* with whose states it ends */
+    uint32_t states, walks; /* for each case */
+    unsigned long ranks;    /* the most ranks whose states are looked at */
     unsigned long harms;
 };
 
-/* With each harm. */
+/* Runs the case with each kind of harm. */
 static bool cases_run(struct test_case c, const struct effort *effort)
 {
     static const struct world_harm harms[] = {
