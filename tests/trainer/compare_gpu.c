@@ -1,8 +1,8 @@
 /*
- * The trainer on a device against the trainer on the host: each kind of layer forward and backward,
- * the optimizers, and the losses of some steps of training. 77: there is no device.
+ * Compares the trainer on a device with the trainer on the host: each kind of layer forward and
+ * backward, the optimizers, and the losses of some training steps. Exits with 77 without a device.
  *
- *     compare_gpu [MODULE]      the one beside train, or fake_gpu.c's
+ *     compare_gpu [MODULE]      default: the module beside train; else that of fake_gpu.c
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #define BATCH 8
 #define STEPS 20
 
-/* The kinds of layers, each behind and before another; sizes that nothing divides. */
+/* Every kind of layer before and after another kind, with odd sizes. */
 static const struct model small[] = {
     {"conv", "", {3, 9, 7}, {{LAYER_CONV, "a", .out = 5, .kernel = 3}, {LAYER_FC, "z", .out = 4}}},
     {"conv conv",
@@ -66,12 +66,13 @@ static const struct backend *backend_of(int side)
     return side == 0 ? &backend_cpu : device;
 }
 
-/* a: on the host; b: on the device. To `close` of the largest. */
+/* Compares a, on the host, with b, on the device. They may differ by `close` times the largest
+ * value. */
 static void compare(const struct model *model, const char *what, const float *a, const float *b,
                     size_t count, double close)
 {
     float *copy = malloc((count + 1) * sizeof(float));
-    double largest = 0.02; /* what should be 0 is not, quite */
+    double largest = 0.02; /* values that should be 0 are not exactly */
     check(copy != NULL, model, "no memory");
     device->copy_out(b, copy, count);
     for (size_t i = 0; i < count; i++) {
@@ -135,7 +136,7 @@ static void compare_values(const struct pair *pair, double close)
     }
 }
 
-/* Images in which classes differ, and noise. */
+/* Images that differ between classes, plus noise. */
 static void draw_batch(const struct model *model, int classes, unsigned *seed, float *images,
                        uint8_t *labels, int batch)
 {
@@ -149,11 +150,11 @@ static void draw_batch(const struct model *model, int classes, unsigned *seed, f
     }
 }
 
-/* One batch forward, and the gradients of it; then of another, added to them. */
+/* One batch forward and its gradients; then those of another batch, added to the first. */
 static void check_layers(const struct model *model, int classes)
 {
     const size_t size = shape_count(&model->input);
-    const int counts[2] = {BATCH, BATCH - 3}; /* images that count */
+    const int counts[2] = {BATCH, BATCH - 3}; /* how many images of a batch are used */
     float *images = malloc(BATCH * size * sizeof(float));
     uint8_t labels[BATCH];
     unsigned seed = 5;
@@ -176,7 +177,8 @@ static void check_layers(const struct model *model, int classes)
         compare_gradients(&pair, 2e-5);
         compare_values(&pair, 1e-5);
     }
-    /* A net that shares the tensors, for another size, by the running averages. */
+    /* In evaluation: a net of another size that shares the tensors and uses the running
+     * averages. */
     double loss[2];
     for (int side = 0; side < 2; side++) {
         struct problem problem = {""};
@@ -203,7 +205,7 @@ static void optimizers_open(struct optimizer *optimizer, const struct pair *pair
     }
 }
 
-/* Updates by the same gradients: nothing but the optimizer can differ. */
+/* Updates with equal gradients: only the optimizer can make a difference. */
 static void check_optimizer(struct optimizer_options options)
 {
     struct pair pair;
@@ -229,7 +231,7 @@ static void check_optimizer(struct optimizer_options options)
     pair_close(&pair);
 }
 
-/* Training: the losses stay together. On the device every other batch is fetched ahead. */
+/* In training the losses stay together. On the device every other batch is fetched ahead. */
 static void check_training(const struct model *model, int batch, int steps)
 {
     const size_t size = shape_count(&model->input);
@@ -304,7 +306,7 @@ int main(int argc, char **argv)
     options.kind = OPTIMIZER_ADAM;
     check_optimizer(options);
     for (const struct model *model = models; model->name != NULL; model++) {
-        const bool slow = argc > 1; /* the fakes are */
+        const bool slow = argc > 1; /* the fakes are slow */
         check_training(model, slow ? 2 : BATCH, slow ? 5 : STEPS);
     }
     printf("right on %s\n", device->name);

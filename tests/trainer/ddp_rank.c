@@ -1,7 +1,6 @@
 /*
- * One rank of several that use ddp.h without any net: every gradient is a small whole number, so
- * that averages are exact. Started by hooprun with 1, 2, 3 and 5 ranks; exits with 0 if all is
- * right.
+ * One of several ranks that use ddp.h without a net: every gradient is a small integer, so that
+ * averages are exact. Started by hooprun with 1, 2, 3 and 5 ranks; exits with 0 if all is right.
  *
  *     ddp_rank [device]     with gradients on a device of the fake driver that HOOP_CUDA names
  */
@@ -17,16 +16,16 @@
 static const size_t counts[TENSORS] = {3, 1000, 1, 5000, 77};
 static struct ddp_job *job;
 static int rank, ranks;
-static struct ddp_options defaults; /* ddp_defaults, and the device */
+static struct ddp_options defaults; /* ddp_defaults, with the device */
 
-/* A program that trains: its tensors, and where their gradients are. */
+/* A program that trains: its tensors, and their gradients. */
 struct world {
     float *values[TENSORS];
     float *gradients[TENSORS];
     struct ddp_tensor tensors[TENSORS];
     struct ddp *ddp;
-    int told[TENSORS];      /* so often, of a step, that the average is there */
-    float average[TENSORS]; /* as it began then */
+    int told[TENSORS];      /* how often, in a step, it was reported that the average is there */
+    float average[TENSORS]; /* its first element at that time */
 };
 
 static void check(bool good, const char *what)
@@ -37,7 +36,7 @@ static void check(bool good, const char *what)
     }
 }
 
-/* Where the host sees what lies with the tensors. */
+/* Where the host can access memory that belongs to the tensors. */
 static float *seen(float *data)
 {
     return defaults.device == NULL ? data : fake_device_seen(data);
@@ -87,13 +86,13 @@ static void world_close(struct world *world)
     }
 }
 
-/* What rank r's gradients are in a step. */
+/* Rank r's gradient in a step. */
 static float gradient(int r, int i, size_t at, int step)
 {
     return (float)((r + 1) * (i + 1) + (int)(at % 7) * step);
 }
 
-/* What backward does for a tensor; on a device it is done later. */
+/* The backward pass of a tensor; on a device it is done later. */
 struct filling {
     float *to;
     int i, step;
@@ -127,7 +126,7 @@ static void fill(struct world *world, int i, int step)
     fill_or_add(world, i, step, false);
 }
 
-/* The average over all ranks of what those from `first` on have, times `times`. */
+/* Expects the average over all ranks of the gradients of those from `first` on, times `times`. */
 static void check_average(const struct world *world, int i, int step, int first, float times,
                           double close)
 {
@@ -148,7 +147,7 @@ static void averaged(void *arg, int i)
     world->average[i] = seen(world->gradients[i])[0];
 }
 
-/* Of every tensor once, when it was there. */
+/* Every tensor was reported once, when its average was there. */
 static void check_told(struct world *world)
 {
     for (int i = 0; i < TENSORS; i++) {
@@ -158,7 +157,7 @@ static void check_told(struct world *world)
     }
 }
 
-/* A step in which the tensors get ready in this order. */
+/* A step in which tensors get ready in this order. */
 static void run_step(struct world *world, const int order[TENSORS], int step, struct ddp_step *ret)
 {
     struct problem problem;
@@ -195,7 +194,8 @@ static void averages(struct ddp_options options, int expected_buckets)
     world_close(&world);
 }
 
-/* The gradients of a batch are set, or added to those before; they get ready from the last on. */
+/* Sets the gradients of a batch, or adds them to the earlier ones; they get ready from the last to
+ * the first. */
 static void accumulate(struct world *world, bool add)
 {
     for (int i = TENSORS - 1; i >= 0; i--) {
@@ -224,7 +224,7 @@ static void accumulation(void)
     world_close(&world);
 }
 
-/* Rank 0 has no gradient for a tensor, in every step; in the last nobody has. */
+/* Rank 0 has no gradient for one tensor in any step; in the last step no rank has. */
 static void unused(void)
 {
     struct world world = {0};
@@ -249,7 +249,8 @@ static void unused(void)
     world_close(&world);
 }
 
-/* Rank r has r batches, so rank 0 none: all end with the same values, and nobody waits for ever. */
+/* Rank r has r batches, so rank 0 has none: all end with the same values, and no rank waits for
+ * ever. */
 static void unequal_steps(void)
 {
     static const int order[TENSORS] = {4, 3, 2, 1, 0};
@@ -273,7 +274,7 @@ static void unequal_steps(void)
     world_close(&world);
 }
 
-/* Ranks with other tensors: a sentence, at once, and no hanging. */
+/* Ranks have different tensors: that is an error at once, and nothing hangs. */
 static void other_tensors(void)
 {
     struct world world = {0};
@@ -289,7 +290,7 @@ static void other_tensors(void)
     world_close(&world);
 }
 
-/* The values of enum ddp_overlap, and not the same on all ranks. */
+/* Values of enum ddp_overlap, and one for ranks that use different ones. */
 enum { OVERLAP_MIXED = DDP_OVERLAP_NEVER + 1, OVERLAPS };
 
 static void every_case(void)

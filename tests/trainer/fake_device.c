@@ -36,7 +36,7 @@ static void must(bool good, const char *what)
     }
 }
 
-/* Something that a stream does with memory. */
+/* Work of a stream on memory. */
 struct task {
     enum { CLEAR, COMPRESS, EXPAND } what;
     const void *from;
@@ -44,7 +44,7 @@ struct task {
     size_t count;
 };
 
-/* Of the small whole numbers of the tests no bit is lost: nothing is to be rounded. */
+/* The tests' numbers are small integers, which compress without loss. */
 static void task_run(void *arg)
 {
     const struct task *task = arg;
@@ -152,7 +152,7 @@ const struct device *fake_device_open(void)
     driver_load();
     must(cu.init(0) == 0 && cu.retain(&context, 0) == 0 && cu.push(context) == 0, "no context");
     must(cu.stream_create(&computing, 0) == 0 && cu.stream_create(&traveling, 0) == 0, "no stream");
-    must(cu.event_create(&traveled, 2) == 0, "no event"); /* 2: it measures no time */
+    must(cu.event_create(&traveled, 2) == 0, "no event"); /* 2: without timing */
     for (int i = 0; i < DEVICE_MARKS; i++) {
         must(cu.event_create(&marks[i], 2) == 0, "no event");
     }

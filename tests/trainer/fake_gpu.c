@@ -1,11 +1,10 @@
 /*
- * CUDA's runtime, cuBLAS and cuDNN in miniature, for tests of examples/trainer/nn/cuda: memory is
- * the host's, products and convolutions are plain loops that read nothing but the descriptors.
- * With it come streams (fake_streams.h), and the kernels, as loops (fake_kernels.c).
+ * CUDA's runtime, cuBLAS and cuDNN in miniature, for tests of examples/trainer/nn/cuda. Memory is
+ * the host's; products and convolutions are plain loops that read nothing but the descriptors.
+ * Streams come from fake_streams.h, and kernels, as loops, from fake_kernels.c.
  *
- * It shows that layers, layouts, leading dimensions and passes are right, and with HOOP_CUDA that
- * what runs beside something else waits for what it needs. It does not show that cuDNN has an
- * algorithm for it.
+ * It shows that layers, layouts, leading dimensions and passes are right and, with HOOP_CUDA, that
+ * concurrent work waits for what it needs. It does not show that cuDNN has an algorithm for it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,7 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
-/* 1 GiB at a time, and full of rubbish. */
+/* At most 1 GiB at a time, filled with garbage. */
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     *memory = bytes > ((size_t)1 << 30) ? NULL : malloc(bytes + 1);
@@ -91,12 +90,12 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
 
 struct transfer {
     void *to;
-    const void *from; /* NULL: value */
+    const void *from; /* NULL: fills with value */
     int value;
     size_t bytes;
 };
 
-/* Slow: what does not wait for it comes before. */
+/* Slow, so that work that does not wait for it comes too early. */
 static void transfer_run(void *args)
 {
     const struct transfer *t = args;
@@ -157,7 +156,7 @@ struct product {
     float *c;
 };
 
-/* Column by column, as Fortran has it. */
+/* In column-major order, like Fortran. */
 static void product_run(void *args)
 {
     const struct product p = *(const struct product *)args;
@@ -306,7 +305,7 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t desc, cud
     return type == CUDNN_FMA_MATH ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
-/* Shapes must follow from each other. */
+/* Do the shapes match? */
 static bool fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
                  const struct cudnnConvolutionStruct *conv, const struct cudnnTensorStruct *y)
 {
@@ -315,9 +314,10 @@ static bool fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStru
 }
 
 /*
- * The third is to be taken: the first gives other bits each time, the second wants much room.
- * FAKE_GPU_NO_ALGORITHM: there is but the first; FAKE_GPU_MUCH: the second is the last. cuDNN
- * proposes algorithms of three types, which look the same.
+ * cuDNN's list of algorithms. The third one must be chosen: the first gives different bits each
+ * time, and the second needs much memory. FAKE_GPU_NO_ALGORITHM: there is only the first.
+ * FAKE_GPU_MUCH: the second is the last. cuDNN proposes algorithms of three types, which look
+ * alike.
  */
 static int proposed(void)
 {
@@ -340,7 +340,7 @@ static size_t work_bytes(int algo)
     return algo == 1 ? (size_t)600 << 20 : 100000;
 }
 
-/* Whether it is the one to be taken, with room for its work. */
+/* Is it the one that must be chosen, with memory for its work? */
 static bool is_right(int algo, const void *work, size_t bytes)
 {
     return algo == proposed() - 1 && work != NULL && bytes >= work_bytes(algo);
@@ -403,7 +403,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
                                                    (cudnnConvolutionFwdAlgo_t)algo, bytes);
 }
 
-/* Which of the three arrays a pass writes, from the two others. */
+/* Which of the three arrays a pass computes from the two others. */
 enum pass { WRITE_Y, WRITE_W, WRITE_X };
 
 static size_t tensor_count(const struct cudnnTensorStruct *t)
@@ -424,10 +424,10 @@ struct convolution {
     struct cudnnFilterStruct wd;
     ptrdiff_t pad;
     float *x, *w, *y;
-    float beta; /* of what is written */
+    float beta; /* factor of the old values */
 };
 
-/* Where the time goes: too much of it with sanitizers. */
+/* Most of the time is spent here, too much of it with sanitizers. */
 __attribute__((no_sanitize("address", "undefined"))) static void
 convolve_channels(enum pass pass, float *x, float *w, float *y, ptrdiff_t count)
 {
@@ -443,7 +443,7 @@ convolve_channels(enum pass pass, float *x, float *w, float *y, ptrdiff_t count)
     }
 }
 
-/* All products of an input, a weight and an output that belong together at a pixel of y. */
+/* All products of an input, a weight and an output that belong to one pixel of y. */
 static void convolve_pixel(const struct convolution *c, ptrdiff_t pixel)
 {
     const struct cudnnTensorStruct *xd = &c->xd, *yd = &c->yd;

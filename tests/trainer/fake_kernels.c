@@ -1,7 +1,7 @@
-/* The kernels of the trainer on the streams of fake_streams.h, as loops. */
+/* The trainer's kernels on the streams of fake_streams.h, as loops. */
 #include "fake_streams.h"
 
-/* As kernels.cu has them: at once. */
+/* The functions of kernels.cu, executed at once. */
 #define NOW(name) now_##name
 #define kernels_add_bias NOW(add_bias)
 #define kernels_relu NOW(relu)
@@ -41,8 +41,8 @@
 #undef kernels_to_bf16
 #undef kernels_from_bf16
 
-/* kernels_NAME(stream, ...): keeps what it is given, and calls now_NAME() in its turn. kernels.h
- * was read under the other names. */
+/* kernels_NAME(stream, ...): keeps its arguments, and calls now_NAME() when its turn comes.
+ * kernels.h was included with the other names. */
 #define DEFER3(name, t1, t2, t3)                                                                   \
     struct name##_call {                                                                           \
         t1 a1;                                                                                     \
@@ -132,7 +132,7 @@ DEFER3(to_bf16, const float *, uint16_t *, size_t)
 DEFER3(from_bf16, const uint16_t *, float *, size_t)
 /* clang-format on */
 
-/* What is given by a pointer to a struct is kept itself. */
+/* Arguments that are pointers to structs are kept by value. */
 #define DEFER_SUMS(name)                                                                           \
     static void name##_run(void *args)                                                             \
     {                                                                                              \

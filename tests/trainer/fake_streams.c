@@ -14,9 +14,9 @@ struct CUstream_st {
     int unused;
 };
 struct CUevent_st {
-    void *driver;       /* the driver's, for streams that wait */
-    atomic_uint comes;  /* so often it was recorded */
-    atomic_uint passed; /* and so often a stream has come to it */
+    void *driver;       /* the driver's event, for streams that wait */
+    atomic_uint comes;  /* how often it was recorded */
+    atomic_uint passed; /* how often a stream has come to that */
 };
 
 static struct {
@@ -30,7 +30,7 @@ static struct {
     int (*event)(void **ret, unsigned flags);
     int (*end_event)(void *event);
     int (*record)(void *event, cudaStream_t stream);
-} driver; /* all NULL: there is none */
+} driver; /* all NULL: there is no driver */
 
 cudaError_t cudaSetDevice(int device)
 {
@@ -168,7 +168,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     return result_of(start != NULL && end != NULL);
 }
 
-/* All that is on it by now. */
+/* Waits for all that is on the stream now. */
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     struct CUevent_st event = {.comes = 1};

@@ -1,6 +1,6 @@
 /*
- * make_digits FOLDER TRAIN TEST: so many of the built-in digits as IDX files, for tests that have
- * no time for all of them.
+ * make_digits FOLDER TRAIN TEST: writes so many of the built-in digits as IDX files, for tests that
+ * have no time for all of them.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Checkpoints: what is read is what was written, damaged files are refused, and whoever cuts a
- * writing off, wherever, leaves a file that is whole. Cuts are made by ending the process inside of
- * write(), fsync() and rename(), which the linker leads here (--wrap).
+ * Checkpoints: what is read is what was written, damaged files are refused, and a writer that is
+ * interrupted at any place leaves a complete file. To interrupt it, the process ends inside of
+ * write(), fsync() and rename(), which the linker redirects to this file (--wrap).
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -34,8 +34,8 @@ static char path[64], beside[72];
 
 /* ---- Cuts ---------------------------------------------------------------------------------- */
 
-static int calls_left = -1; /* the call after so many ends the process; -1: none does */
-static bool halves;         /* a write that is cut off has written half */
+static int calls_left = -1; /* how many calls succeed before one ends the process; -1: all */
+static bool halves;         /* an interrupted write() has written half of its bytes */
 
 ssize_t __real_write(int fd, const void *data, size_t bytes);
 int __real_fsync(int fd);
@@ -122,7 +122,8 @@ static void save(const struct bench *bench)
     }
 }
 
-/* The first weight of the file, which must be whole: of a bench that was drawn by this seed. */
+/* The first weight in the file, which must be complete: from a bench that was drawn with
+ * this seed. */
 static int64_t load(enum optimizer_kind kind)
 {
     struct bench bench;
@@ -164,8 +165,8 @@ static void comes_back(void **state)
     }
 }
 
-/* Child: writes the second checkpoint over the first one, and ends at call `cut`. Its exit status.
- */
+/* In a child: writes the second checkpoint over the first one, and ends at call `cut`. Returns its
+ * exit status. */
 static int write_cut(const struct bench *bench, int cut, bool half)
 {
     const pid_t child = fork();
@@ -201,7 +202,7 @@ static void cut_anywhere(void **state)
         renewed += seed == 2;
     }
     assert_true(cut > 10);     /* header, tensors, fsync, rename, the folder's fsync */
-    assert_true(renewed <= 2); /* after the rename only */
+    assert_true(renewed <= 2); /* only after the rename */
     bench_close(&first);
     bench_close(&second);
 }
@@ -227,7 +228,7 @@ static void overwrite(long at, const char *bytes)
     fclose(file);
 }
 
-/* The header says that it has fewer bytes: all numbers would lie beside their places. */
+/* Makes the header shorter than it is: all numbers would be read from wrong places. */
 static void shorten_header(const struct bench *bench, uint64_t less)
 {
     uint64_t length = 0;
@@ -242,7 +243,7 @@ static void shorten_header(const struct bench *bench, uint64_t less)
     refuse("damaged");
 }
 
-/* Where the header says that a tensor lies: its text in `header`, which is of the file. */
+/* Where the header says that a tensor lies: a pointer into `header`. */
 static char *offsets_of(char *header, const char *name)
 {
     char *at = strstr(header, name);
@@ -251,7 +252,7 @@ static char *offsets_of(char *header, const char *name)
     return at + strlen("data_offsets\":");
 }
 
-/* One tensor lies where another does, and so nowhere what it was. */
+/* One tensor lies at the place of another. */
 static void overlap(const struct bench *bench)
 {
     char header[4096] = "";
@@ -304,7 +305,7 @@ static void damaged(void **state)
     bench_close(&bench);
 }
 
-/* Before the note there was, files had none: then the batches are taken for this training's. */
+/* Files of older versions lack this note: then the batches count as those of this training. */
 static void without_global_batch(void **state)
 {
     (void)state;
@@ -323,7 +324,7 @@ static void without_global_batch(void **state)
     bench_close(&bench);
 }
 
-/* Another process writes the same checkpoint: what either of them keeps stays whole. */
+/* Another process writes the same checkpoint: the file of either is complete. */
 static void two_writers(void **state)
 {
     (void)state;
@@ -348,7 +349,7 @@ static void two_writers(void **state)
     bench_close(&second);
 }
 
-/* A name may lead to the file of another, also on another file system: it stays a name. */
+/* A name may be a link to another file, also on another file system: it stays a link. */
 static void linked(void **state)
 {
     (void)state;

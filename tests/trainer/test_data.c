@@ -1,6 +1,6 @@
 /*
- * The data: what is read is what was written, damaged files are refused with a sentence, ranks
- * share an epoch as PyTorch's DistributedSampler has it, and batches come in order.
+ * The data: what is read is what was written, damaged files are refused with an error text, ranks
+ * share an epoch in the same way as with PyTorch's DistributedSampler, and batches come in order.
  *
  *     test_data tests/data/trainer_torch.safetensors
  */
@@ -22,7 +22,7 @@
 #include "data/sampler.h"
 
 #define COUNT 5
-#define IMAGE_BYTES 6 /* 2 x 3 */
+#define IMAGE_BYTES 6 /* 2 x 3 pixels */
 #define RECORD 3073
 
 static struct safetensors torch;
@@ -71,7 +71,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* Opens what is in the folder; it must be refused, with these words in the sentence. */
+/* Opens the data in the folder, which must be refused with a text that contains these words. */
 static void refused(bool train, const char *words)
 {
     struct dataset dataset;
@@ -190,7 +190,7 @@ static void cifar(void **state)
     refused(false, "label 77 of image 1, expected 0 to 9");
 }
 
-/* Files as the digits are written in, and the digits themselves. */
+/* Files in which the digits are written, and the digits themselves. */
 static void digits(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void permutation(void **state)
     }
 }
 
-/* PyTorch's formulas, for every size and number of ranks that is small. */
+/* PyTorch's formulas, for all small sizes and numbers of ranks. */
 static void check_sampler(int images, int ranks, bool drop_last)
 {
     struct sampler one;
@@ -262,7 +262,7 @@ static void check_sampler(int images, int ranks, bool drop_last)
     sampler_finish(&one);
 }
 
-/* In evaluation every image has one rank. */
+/* In evaluation every image belongs to one rank. */
 static void check_once(int images, int ranks)
 {
     int seen[20] = {0}, total = 0;
@@ -300,7 +300,7 @@ static void check_loader(const struct dataset *dataset, const struct sampler *sa
     struct loader *loader = loader_create(dataset, batch, workers, &problem);
     assert_non_null(loader);
     for (int epoch = 0; epoch < 3; epoch++) {
-        int at = epoch == 2 ? batch : 0; /* the last one begins behind its first batch, ... */
+        int at = epoch == 2 ? batch : 0; /* the last epoch begins behind its first batch, ... */
         loader_start(loader, sampler->mine, sampler->count, at / batch);
         for (const struct batch *got; (got = loader_next(loader)) != NULL;) {
             assert_int_equal(got->n, sampler->count - at < batch ? sampler->count - at : batch);
@@ -311,7 +311,7 @@ static void check_loader(const struct dataset *dataset, const struct sampler *sa
                             dataset->normal[0][dataset->pixels[(size_t)image * 784 + 300]]);
             }
             if (epoch == 1) {
-                break; /* ... and the one before is left early */
+                break; /* ... and the one before it ends early */
             }
         }
         assert_true(epoch == 1 || at >= sampler->count);

@@ -20,7 +20,7 @@
 #include "nn/optimizer.h"
 
 #define IMAGES 6
-/* More than there are images: the rest must change nothing. */
+/* More than there are images: the rest must not matter. */
 #define BATCH 8
 
 static const struct model plain = {
@@ -45,7 +45,7 @@ static const struct model norm = {
 
 static struct safetensors torch;
 
-/* A net with gradients of its own, and the batch. */
+/* A net with gradients of its own, and a batch. */
 struct bench {
     const struct model *model;
     struct net *net;
@@ -103,7 +103,7 @@ static void bench_close(struct bench *bench)
     net_destroy(bench->net);
 }
 
-/* Inside values against PyTorch's, to `close` of the largest. */
+/* Compares values of the trainer's with PyTorch's: they may differ by `close` times the largest. */
 static void compare(const struct model *model, const char *prefix, const struct tensor *tensor,
                     const float *inside, double close)
 {
@@ -113,7 +113,7 @@ static void compare(const struct model *model, const char *prefix, const struct 
     float *outside = malloc(tensor->count * sizeof(float));
     assert_non_null(outside);
     tensor_export(tensor, inside, outside);
-    double largest = 0.05; /* what should be 0 is not, quite */
+    double largest = 0.05; /* values that should be 0 are not exactly */
     for (size_t i = 0; i < tensor->count; i++) {
         largest = fmax(largest, fabs((double)expected[i]));
     }
@@ -210,8 +210,8 @@ static void torch_adam(void **state)
 }
 
 /*
- * The slope of the loss along one element. Where a maximum or a ReLU changes its mind between the
- * two points there is none: then the slopes of both sides differ, and the element says nothing.
+ * The slope of the loss in one element. If a maximum or a ReLU switches between the two points
+ * there is no slope: then those on both sides differ, and the element is skipped.
  */
 static bool slope_is(struct bench *bench, float *value, double expected)
 {
@@ -260,7 +260,7 @@ static void finite_differences(void **state)
     assert_null(model_find("mnis"));
 }
 
-/* Two backward passes that accumulate, over halves of the batch, make the gradient of the whole. */
+/* Two backward passes over halves of the batch add up to the gradient of the whole. */
 static void accumulate(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void accumulate(void **state)
     bench_close(&bench);
 }
 
-/* The gradients of a step of a model of its own, side by side, computed by so many threads. */
+/* The gradients of one step of a new model, one after the other, computed with so many threads. */
 static size_t gradients_by(const char *threads, const struct model *model, int batch, float *ret,
                            double *ret_largest)
 {
@@ -327,7 +327,8 @@ static void check_threads(const struct model *model, int batch)
     }
 }
 
-/* With one thread gradients of some convolutions come from patches, with more from oneDNN's. */
+/* With one thread the gradients of some convolutions are computed by patches, with more by
+ * oneDNN. */
 static void patches(void **state)
 {
     (void)state;
@@ -339,7 +340,7 @@ static void patches(void **state)
                    {LAYER_CONV, "conv2", .out = 7, .kernel = 3, .padding = 2},
                    {LAYER_FC, "fc", .out = 10}},
     };
-    static const int batches[] = {1, 5, 11}; /* less than a block, some blocks, and a rest */
+    static const int batches[] = {1, 5, 11}; /* less than a block, several blocks, and a rest */
     for (size_t i = 0; i < 3; i++) {
         check_threads(&padded, batches[i]);
         check_threads(model_find("mnist"), batches[i]);
@@ -356,7 +357,7 @@ static void order_next(void *arg, int i)
     order->next = i == order->next ? i - 1 : -100;
 }
 
-/* Gradients get ready from the last tensor to the first; another size of batch uses the same
+/* Gradients get ready from the last tensor to the first; a net for another batch size uses the same
  * tensors. */
 static void ready_and_shared(void **state)
 {
@@ -377,7 +378,7 @@ static void ready_and_shared(void **state)
     bench_close(&bench);
 }
 
-/* The parts' gradients side by side, as those of the whole net. */
+/* The gradients of all parts, in the order of the whole net. */
 static size_t parts_gradients(const struct model *model, int parts, const float *images,
                               const uint8_t *labels, float *ret)
 {
@@ -411,7 +412,7 @@ static size_t parts_gradients(const struct model *model, int parts, const float 
     return used;
 }
 
-/* A net that is cut has the bits of the whole one: values as drawn, and gradients. */
+/* A net that is cut into parts has the same bits as the whole: initial values and gradients. */
 static void parts(void **state)
 {
     (void)state;
