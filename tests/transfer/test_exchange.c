@@ -1,7 +1,7 @@
 /*
  * lib/transfer/exchange.c: two ranks in one thread, over real links through shared memory and a
- * board of plain memory. Each takes the other for another process, whose memory it reads: this
- * one's.
+ * board of plain memory. Each rank takes the other for another process, and reads its memory, which
+ * is in fact this process's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 #define N 2u
 #define CHUNK ((uint64_t)4096)
 #define LEAST ((size_t)10000)
-#define MOST 8 /* transfers of a rank */
+#define MOST 8 /* the most transfers of a rank */
 #define POLLS 100000
 
 static const struct hoop_transport *shm;
@@ -34,7 +34,7 @@ struct world {
     struct hoop_roster roster;
     struct hoop_peer peers[N];
     struct hoop_mapping_env maps;
-    struct pair pairs[N]; /* by who sends */
+    struct pair pairs[N]; /* by sending rank */
     struct end {
         struct world *world;
         uint32_t rank;
@@ -133,7 +133,7 @@ static void start(struct world *world)
     }
 }
 
-/* Until both are done, or have failed. */
+/* Runs until both are done, or have failed. */
 static void run(struct world *world)
 {
     bool over = false;
@@ -159,7 +159,7 @@ static uint64_t taken(struct world *world, uint32_t by)
     return atomic_load(hoop_board_taken(&world->ends[by].board, by, 1 - by));
 }
 
-/* A block at an odd address, with a byte behind it that is nobody's. */
+/* A block at an odd address, with a guard byte behind it. */
 static uint8_t *block(size_t bytes)
 {
     uint8_t *whole = malloc(bytes + 2);
@@ -187,7 +187,7 @@ static const size_t sizes[] = {0,         1,         CHUNK,   2 * CHUNK + 1, LEA
                                LEAST + 1, 5 * CHUNK, 1 << 20, (1 << 20) - 1, 1048577,   3000001};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* One each way at once, the other way another one. */
+/* One transfer in each direction at once, of different sizes. */
 static void test_sizes(void **state)
 {
     struct world *world = *state;
@@ -236,7 +236,7 @@ static void test_region(void **state)
         assert_int_equal(taken(world, 1), (i + 1) << 1);
         assert_true(pattern_is(in, bytes, i));
     }
-    /* of what peers cannot map any more nothing is said */
+    /* memory that peers can no longer map is not announced as a region */
     uint8_t *torn = (uint8_t *)(((uintptr_t)region + 9999) / 4096 * 4096);
     assert_int_equal(hoop_region_fence(torn, 4096), HOOP_OK);
     pattern_fill(region, bytes, 3);
@@ -245,13 +245,13 @@ static void test_region(void **state)
     start(world);
     run(world);
     assert_well(world);
-    assert_int_equal(taken(world, 1), 4 << 1 | 1); /* by the kernel, refused */
+    assert_int_equal(taken(world, 1), 4 << 1 | 1); /* read by way of the kernel, which refused */
     assert_true(pattern_is(in, bytes, 3));
     assert_int_equal(hoop_region_free(region), HOOP_OK);
     drop(in);
 }
 
-/* Several of one pair in one exchange: read ones between others. */
+/* Several transfers of one pair in one exchange, some of them read by the receiver. */
 static void test_in_a_row(void **state)
 {
     struct world *world = *state;
@@ -273,8 +273,8 @@ static void test_in_a_row(void **state)
     }
 }
 
-/* Both ways in turn: each end tries all, and hears of what it tried from the other; where nobody
- * may be read, reading stays one of the tries. Sizes are learned apart. */
+/* In both directions in turn. Each end tries all ways, and is told by the other what came of them.
+ * If no memory may be read, reading stays one of the tries. Each size is learned separately. */
 static void run_learning(struct world *world, bool refused)
 {
     static const size_t row[] = {LEAST, 4 * LEAST, 40 * LEAST};
@@ -326,13 +326,14 @@ static void test_learning_refused(void **state)
     run_learning(*state, true);
 }
 
-/* What is learned is what both ends work: neither waits for the other, which is away meanwhile. */
+/* What is learned is the work of both ends: time that one waits for the other, which is away, does
+ * not count. */
 static void test_learning_waits(void **state)
 {
     struct world *world = *state;
     const size_t bytes = 4 * LEAST;
     uint8_t *out = block(bytes), *in = block(bytes);
-    uint64_t slept_ns = UINT64_MAX; /* by the one that slept least */
+    uint64_t slept_ns = UINT64_MAX; /* of the end that slept least */
     world->ends[0].exchange.learns = true;
     for (uint32_t i = 0; i < 10; i++) {
         uint64_t slept = 0;
@@ -358,7 +359,8 @@ static void test_learning_waits(void **state)
     drop(out);
 }
 
-/* Nobody may read rank 0's memory; rank 1's is another process's by now. All arrives. */
+/* Rank 0's memory may not be read, and rank 1's pid belongs to another process by now. All
+ * arrives. */
 static void test_refused(void **state)
 {
     struct world *world = *state;
@@ -387,7 +389,7 @@ static void test_refused(void **state)
     }
 }
 
-/* Ranks of one process have links that copy once. */
+/* Ranks of one process have links that copy only once. */
 static void test_same_process(void **state)
 {
     struct world *world = *state;
@@ -404,7 +406,7 @@ static void test_same_process(void **state)
     drop(out);
 }
 
-/* A sender that fails before all is read: what was read is no result. */
+/* A sender fails before all was read: what was read is not a result. */
 static void test_given_up(void **state)
 {
     struct world *world = *state;
@@ -430,7 +432,7 @@ static void test_given_up(void **state)
     drop(in);
 }
 
-/* Counts differ, on either side of where reading begins. */
+/* The two counts differ, below and above the size at which reading begins. */
 static void mismatch(struct world *world, size_t sent, size_t received)
 {
     uint8_t *out = block(sent), *in = block(received);

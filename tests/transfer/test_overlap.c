@@ -1,6 +1,6 @@
 /*
- * Copies in pieces: each comes before the first step that touches what it fetches. Which that is,
- * is said here by hand, for a part of a step that one algorithm alone has.
+ * Copies in pieces: each piece is fetched before the first step that accesses it. The expected step
+ * is written down here for one kind of access that only one algorithm has.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,8 @@
 #define COUNT 32768u
 #define MANY ((size_t)131072)
 
-/* Three ranks of two machines, in place: the last of a machine folds its own vector long before it
- * receives the result. */
+/* Three ranks on two machines, in place: the last rank of a machine folds its own vector long
+ * before it receives the result. */
 static void test_own_vector(void **state)
 {
     (void)state;
@@ -50,7 +50,7 @@ static void test_own_vector(void **state)
     free(overlap.parts);
 }
 
-/* A sum in place by the ring, of more than two ranks: it begins with what it has. */
+/* A sum in place by the ring, with more than two ranks. */
 static void cut_ring(struct hoop_overlap *overlap, size_t bytes)
 {
     static char host[MANY], device[MANY];
@@ -69,7 +69,8 @@ static void cut_ring(struct hoop_overlap *overlap, size_t bytes)
                      &plan, hoop_algo_steps(plan.collective, plan.algo));
 }
 
-/* What lies behind each other in a piece is copied at once: it comes in that order. */
+/* Within a piece, parts that follow each other in memory become one copy; parts come in that
+ * order. */
 static void test_order(void **state)
 {
     struct hoop_overlap overlap = {0};
@@ -88,12 +89,12 @@ static void test_order(void **state)
             copies += i == piece.from || part->host > part[-1].host + part[-1].bytes;
         }
     }
-    assert_in_range(copies, 1, MANY / 4096 * 4); /* a run in each rank's part, of each piece */
+    assert_in_range(copies, 1, MANY / 4096 * 4); /* a run in each rank's part, for each piece */
     free(overlap.parts);
 }
 
-/* All of it once, from part `from` on, in at most so many pieces, which are no smaller than asked
- * for. Returns the part behind it. */
+/* The pieces cover all parts from `from` on, once, and are not too many or too small. Returns the
+ * part behind them. */
 static size_t expect_whole(const struct hoop_overlap *overlap, const struct hoop_flow_pieces *of,
                            size_t from, size_t bytes)
 {
@@ -127,13 +128,13 @@ static void test_flow(void **state)
         assert_int_equal(expect_whole(&overlap, &flow.fetch, 0, sizes[i]), overlap.fetches);
         assert_int_equal(expect_whole(&overlap, &flow.deliver, overlap.fetches, sizes[i]),
                          overlap.count);
-        /* each piece is a run of columns of every rank's part, or two: the lanes are not even */
+        /* each piece has one run of columns of every rank's part, or two if the lanes are uneven */
         assert_in_range(overlap.count, 1, 2 * HOOP_FLOW_MOST * 8);
     }
     free(overlap.parts);
 }
 
-/* Words that have come round, and pieces of the calls before that are still to come. */
+/* Counters that wrap around, and pieces of earlier calls that are still to come. */
 static void test_flow_words(void **state)
 {
     _Atomic uint32_t came = UINT32_MAX - 3, go = 7;
