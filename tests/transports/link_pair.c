@@ -17,8 +17,8 @@
 
 #define PAIR_TRIES 2000
 #define PAIR_DEADLINE_MS 20000
-/* Little enough to be full after a few chunks. Segments as on Ethernet: the loopback interface's
- * are larger than such a buffer, and then wait for timers. */
+/* Small enough to be full after a few chunks, with segments as on Ethernet: those of the loopback
+ * interface are larger than such a buffer, and would wait for timers. */
 #define PAIR_BUFFER_BYTES 4096
 #define PAIR_SEGMENT_BYTES 1448
 
@@ -91,7 +91,7 @@ static void pair_tell(void *arg, uint32_t peer, uint32_t lane, bool sending,
     atomic_store(&pair->has_told[peer], true);
 }
 
-/* A receiver that waits for the sender's word has a sender that is bound meanwhile. */
+/* If the receiver waits to hear from the sender, the sender is bound here. */
 static bool pair_hear(void *arg, uint32_t peer, uint32_t lane, bool sending, struct hoop_blob *ret)
 {
     struct pair *pair = arg;
@@ -180,13 +180,13 @@ static hoop_result_t pair_stream(void *arg, uint32_t peer, uint32_t lane, bool s
     if (!pair->connected) {
         return hoop_error(HOOP_SYSTEM_ERROR, "no connection over the loopback interface");
     }
-    *ret_key = (struct hoop_secret){.bytes = {PAIR_LANE}}; /* the same for all */
+    *ret_key = (struct hoop_secret){.bytes = {PAIR_LANE}}; /* the same for all connections */
     *ret_fd = pair->sockets[me];
     pair->sockets[me] = -1;
     return HOOP_OK;
 }
 
-/* Has all that one end gave its kernel come to the other end's? */
+/* Has everything that one end gave to its kernel arrived at the other end's kernel? */
 static bool pair_is_quiet(const struct pair *pair)
 {
     const int from = pair->sender != NULL ? hoop_link_watch_fd(pair->sender) : -1;
@@ -370,7 +370,7 @@ void pair_settle(struct pair *pair)
             sched_yield();
         }
         if (pair_has_device() && strcmp(pair->transport->name, "rdma") == 0) {
-            hoop_wait_briefly(); /* nobody says when a device is through */
+            hoop_wait_briefly(); /* a real device does not tell when it is through */
         }
     }
 }

@@ -97,7 +97,7 @@ bool raw_until_done(struct raw *raw, const struct item *item)
     return item->done != 0;
 }
 
-/* What can be read now, behind *bytes of room; false: the other end has closed. */
+/* Reads what is there now, behind the first *bytes bytes. False: the other end has closed. */
 static bool raw_read(const struct raw *raw, uint8_t *to, size_t room, size_t *bytes)
 {
     const ssize_t came = recv(raw->fd, to + *bytes, room - *bytes, MSG_DONTWAIT);

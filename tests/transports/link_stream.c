@@ -4,7 +4,7 @@
 #include "harness/splitmix.h"
 #include <stdlib.h>
 
-#define HELD 3u /* lent at a time, at most */
+#define HELD 3u /* the most receives lent at a time */
 
 size_t stream_bytes(uint32_t number)
 {
@@ -63,7 +63,7 @@ void *stream_send(void *arg)
     return NULL;
 }
 
-/* Gives back one of the lent items below `seen`, a random one. */
+/* Releases a random one of the lent items below `seen`. */
 static void stream_release(struct stream *stream, uint32_t *held)
 {
     const uint32_t start = (uint32_t)splitmix(&stream->seed);
@@ -77,7 +77,7 @@ static void stream_release(struct stream *stream, uint32_t *held)
     }
 }
 
-/* Looks at what the next receive brought. False: not done yet, or wrong. */
+/* Checks what the next receive has brought. False: not done yet, or wrong. */
 static bool stream_check(struct stream *stream, uint32_t number, uint32_t *held)
 {
     struct item *item = &stream->items[number % STREAM_WINDOW];
@@ -88,7 +88,7 @@ static bool stream_check(struct stream *stream, uint32_t number, uint32_t *held)
         stream->result = item->result != HOOP_OK ? item->result : HOOP_INTERNAL_ERROR;
         return false;
     }
-    item->done = 2; /* seen */
+    item->done = 2; /* checked */
     *held += item->xfer.lent;
     return true;
 }

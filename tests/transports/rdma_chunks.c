@@ -1,6 +1,6 @@
 /*
- * Chunks of 8 bytes over an rdma link, both ends in this thread: what rdma_instructions.sh counts
- * the instructions of. `rdma_chunks N`
+ * Sends chunks of 8 bytes over an rdma link with both ends in this thread. rdma_instructions.sh
+ * counts the instructions. Usage: `rdma_chunks N`
  */
 #include "fakes/fake_verbs.h"
 #include "transports/link_pair.h"
@@ -13,7 +13,7 @@
 #define SLOTS 4u
 
 static unsigned chunks_done;
-static const _Atomic uint8_t awake; /* the thread does not sleep meanwhile */
+static const _Atomic uint8_t awake; /* the thread never sleeps */
 
 static void chunks_count(struct hoop_xfer *xfer, hoop_result_t result)
 {
@@ -21,7 +21,7 @@ static void chunks_count(struct hoop_xfer *xfer, hoop_result_t result)
     chunks_done += result == HOOP_OK;
 }
 
-/* Each end as the engine does it: the post, then progress. */
+/* At each end as the engine does it: post, then progress. */
 __attribute__((noinline)) static bool chunks_send(struct pair *pair, struct hoop_xfer *xfer)
 {
     return hoop_link_send(pair->sender, xfer) == HOOP_OK && hoop_link_progress(pair->sender);

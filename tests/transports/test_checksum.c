@@ -1,5 +1,5 @@
-/* Check sums: known answers, every way of computing them against a plain one, and what they find.
- */
+/* Check sums: known answers, every implementation compared with a plain one, and which errors they
+ * find. */
 #include "transports/check/checksum.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static uint64_t plain(enum hoop_check check, const uint8_t *data, size_t bytes)
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* RFC 3720, B.4, and the check value that catalogues of CRCs give. */
+/* From RFC 3720, B.4, and the check value in catalogues of CRCs. */
 static void test_crc_vectors(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void test_crc_vectors(void **state)
     assert_int_equal(hoop_checksum(HOOP_CHECK_CRC32C, NULL, 0), 0);
 }
 
-/* Never to change: two versions of hoop could not talk to each other. */
+/* These values must never change, or versions of hoop could not talk to each other. */
 static void test_sum_values(void **state)
 {
     (void)state;
@@ -130,13 +130,13 @@ static void test_ways_agree(void **state)
     }
     check_ways(HOOP_CHECK_SUM, NULL, 0);
     check_ways(HOOP_CHECK_CRC32C, NULL, 0);
-    /* The largest words: where an accumulator would overflow if it were narrower. */
+    /* The largest words, with which a narrower accumulator would overflow. */
     memset(data, 0xff, most);
     check_ways(HOOP_CHECK_SUM, data, most);
     free(data);
 }
 
-/* Any byte more, less or different is another value, also behind other bytes. */
+/* A byte more, a byte less or a different byte gives another value, also behind other bytes. */
 static void test_few(void **state)
 {
     (void)state;
@@ -194,7 +194,7 @@ static void test_every_bit(void **state)
     }
 }
 
-/* Flips the first bit and one of every later word, each in its turn. */
+/* Flips the first bit together with one bit of each later word in turn. */
 static void check_pairs(enum hoop_check check, uint8_t *data, size_t bytes, size_t first)
 {
     const uint64_t right = hoop_checksum(check, data, bytes);
@@ -207,7 +207,8 @@ static void check_pairs(enum hoop_check check, uint8_t *data, size_t bytes, size
     flip(data, first);
 }
 
-/* The same bit of two words, where it is easiest to lose: 0 to 1, 1 to 0, or one of each. */
+/* The same bit of two words, which is most easily missed: changed from 0 to 1, from 1 to 0, or one
+ * each. */
 static void test_pairs_of_bits(void **state)
 {
     (void)state;
@@ -245,7 +246,7 @@ static void check_swapped(enum hoop_check check, uint8_t *data, size_t bytes, si
     }
 }
 
-/* Units of every size that change places, also with neighbours, also with much between them. */
+/* Units of every size are swapped, with neighbours, and with others far away. */
 static void test_swapped(void **state)
 {
     (void)state;
@@ -257,7 +258,8 @@ static void test_swapped(void **state)
     }
 }
 
-/* Every second unit with the one after it, all over: what columns beside each other could miss. */
+/* Every second unit is swapped with the next one, everywhere: columns that are summed side by side
+ * could miss that. */
 static void test_swapped_all_over(void **state)
 {
     (void)state;
@@ -283,7 +285,8 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Zeros of different lengths are different data; so are the same bytes with zeros behind them. */
+/* Zeros of different lengths are different data, and so are the same bytes with zeros behind
+ * them. */
 static void test_lengths(void **state)
 {
     (void)state;

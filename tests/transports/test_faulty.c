@@ -1,6 +1,6 @@
 /*
- * The fault decorator, and what it is for: a failure at every call of every function of a link, and
- * nobody hangs, nothing is done twice, nothing is left. `test_faulty inproc|shm|tcp|rdma`
+ * The fault decorator and its purpose: every call of every function of a link fails in turn, and
+ * nothing hangs, is done twice, or is left over. Usage: `test_faulty inproc|shm|tcp|rdma`
  */
 #include "fakes/faulty.h"
 #include "transports/link_pair.h"
@@ -26,7 +26,7 @@ struct play {
     struct item send[ITEMS], recv[ITEMS];
     bool sent[ITEMS], received[ITEMS]; /* accepted */
     uint8_t *data;                     /* [2 * ITEMS][CHUNK] */
-    hoop_result_t first;               /* failure that a call or a `done` showed */
+    hoop_result_t first;               /* the first failure of a call or a `done` */
 };
 
 static void play_note(struct play *play, hoop_result_t result)
@@ -54,7 +54,7 @@ static void play_chunks(struct play *play)
                 play_note(play, HOOP_INTERNAL_ERROR);
             }
         }
-        if (play->recv[i].xfer.lent && i + 1 < ITEMS) { /* the last stays lent to the end */
+        if (play->recv[i].xfer.lent && i + 1 < ITEMS) { /* the last one stays lent to the end */
             hoop_link_release(play->pair.receiver, &play->recv[i].xfer);
         }
         play_note(play, play->pair.sender->failure.code);
@@ -62,7 +62,7 @@ static void play_chunks(struct play *play)
     }
 }
 
-/* The whole life of a link. The first failure that was seen, or HOOP_OK. */
+/* Runs the whole life of a link. Returns the first failure that showed, or HOOP_OK. */
 static hoop_result_t play_all(void)
 {
     static struct play play;
@@ -110,7 +110,8 @@ static void test_failure_at_every_call(void **state)
     }
 }
 
-/* What is pending when a link fails gets its code from progress, without waiting for the end. */
+/* When a link fails, progress reports that for all pending xfers, without waiting for the end of
+ * the link. */
 static void test_pending_is_told(void **state)
 {
     (void)state;
@@ -160,7 +161,7 @@ static void test_flip(void **state)
             assert_true(pair_until_done(&pair, &recv) && pair_until_done(&pair, &send));
             assert_int_equal(recv.result, HOOP_OK);
             assert_int_equal(bits_between(recv.xfer.data, from, CHUNK), i == which);
-            assert_true(pattern_is(from, CHUNK, i)); /* never the sender's memory */
+            assert_true(pattern_is(from, CHUNK, i)); /* not the sender's own memory */
             if (recv.xfer.lent) {
                 hoop_link_release(pair.receiver, &recv.xfer);
             }
@@ -181,7 +182,7 @@ static void test_late(void **state)
     assert_int_equal(pair_send(&pair, &send, &from, 1, 0), HOOP_OK);
     assert_int_equal(pair_recv(&pair, &recv, &to, 1, 0), HOOP_OK);
     for (int i = 0; i < 5; i++) {
-        assert_true(hoop_link_progress(pair.receiver)); /* no time to sleep */
+        assert_true(hoop_link_progress(pair.receiver)); /* something moves, so nobody may sleep */
         assert_int_equal(recv.done, 0);
     }
     assert_true(hoop_link_progress(pair.receiver));
@@ -205,7 +206,7 @@ static void test_again(void **state)
     struct item second;
     item_fill(&second, &data, 1, 1);
     assert_int_equal(hoop_link_recv(pair.receiver, &second.xfer), HOOP_AGAIN);
-    assert_true(hoop_link_progress(pair.receiver)); /* the refusal was not the peer's doing */
+    assert_true(hoop_link_progress(pair.receiver)); /* not the peer, but the decorator refused */
     assert_int_equal(hoop_link_recv(pair.receiver, &second.xfer), HOOP_OK);
     pair_close(&pair);
     assert_int_equal(item.done + second.done, 2);

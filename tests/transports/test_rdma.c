@@ -1,7 +1,7 @@
 /*
- * The rdma transport over devices that exist in this process only (fakes/fake_verbs.h): words and
- * credits, devices without immediate data, and what a device may say instead of "well". The choice
- * of ports is in test_rdma_ports.c, the contract in test_transport.c; real verbs are in tests/vm/.
+ * The rdma transport over fake devices (fakes/fake_verbs.h): words and credits, devices without
+ * immediate data, and failures that a device may report. The choice of ports is in
+ * test_rdma_ports.c, the contract in test_transport.c; real verbs are in tests/vm/.
  */
 #include "base/clock.h"
 #include "base/settings.h"
@@ -21,7 +21,7 @@
 #define CHUNK 10000u
 #define SLOTS 4u
 
-static struct pair pair, back; /* the same ranks, the other way */
+static struct pair pair, back; /* the same ranks, in the other direction */
 
 static int open_pair(void **state)
 {
@@ -75,8 +75,8 @@ static void move_chunk(uint32_t number, size_t bytes)
     move_along(&pair, number, bytes);
 }
 
-/* A write with a word for a chunk, of any size, and a credit for two of four slots; the links of a
- * rank share a device. */
+/* Each chunk of any size is one write with a word, and every two of four slots are one credit; the
+ * links of a rank share a device. */
 static void test_cadence(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void test_cadence(void **state)
     assert_int_equal(fake_counts.open, 2);
 }
 
-/* What goes the other way carries the credits; when nothing does they go by themselves. */
+/* Chunks in the other direction carry the credits; if there are none, credits are sent alone. */
 static void test_both_ways(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_both_ways(void **state)
         move_chunk(i, 8);
     }
     assert_int_equal(fake_counts.words, 200 + 100 + 50);
-    move_along(&back, 100, 8); /* nothing was owed: the last went alone */
+    move_along(&back, 100, 8); /* nothing was owed: the last credit went alone */
     move_chunk(200, 8);
     assert_int_equal(fake_counts.words, 352);
     pair_close(&back);
@@ -131,8 +131,8 @@ static void test_both_ways_no_immediate(void **state)
     assert_int_equal(close_both(state), 0);
 }
 
-/* The completion queue that a credit comes to is not the sender's own, and its rank looks at no
- * other link: it hears of the credit all the same. */
+/* A credit comes to a completion queue that is not the sender's own, and its rank looks at no other
+ * link. It receives the credit anyway. */
 static void test_both_ways_apart(void **state)
 {
     assert_int_equal(open_pair(state), 0);
@@ -151,7 +151,7 @@ static void test_both_ways_apart(void **state)
     assert_int_equal(close_both(state), 0);
 }
 
-/* A rank's ends. */
+/* Both ends of a rank. */
 struct mover {
     struct hoop_link *sender, *receiver;
     uint32_t sends, receives;
@@ -195,7 +195,7 @@ static void *move_both(void *arg)
     return NULL;
 }
 
-/* Each rank in a thread of its own; one has three times as much to say. */
+/* Each rank has a thread; one of them sends three times as much. */
 static void test_both_ways_at_once(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_both_ways_at_once(void **state)
     assert_true(movers[0].well && movers[1].well);
 }
 
-/* A chunk's word that gives back more than went the other way; and after a goodbye. */
+/* A chunk's word that returns more credits than there were chunks; also after a goodbye. */
 static void test_wrong_credit(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void test_wrong_credit(void **state)
     assert_int_equal(pair.sender->failure.code, HOOP_OK);
 }
 
-/* The count of a word has 30 bits, a chunk's 22. */
+/* The count in a credit's word has 30 bits, that in a chunk's word 22. */
 static void test_wrap(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void test_bound_and_goodbye(void **state)
     pair_close(&pair);
 }
 
-/* Nothing arrives any more: the goodbyes of several links wait, and for one deadline in all. */
+/* Nothing arrives any more: the goodbyes of several links wait for a single deadline together. */
 static void test_goodbyes_together(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void test_goodbyes_together(void **state)
     assert_in_range(hoop_now_ns() - begin, patience_ns, 3 * patience_ns);
 }
 
-/* The receiver has left: the sender believes it after a while, and its end does not wait. */
+/* The receiver has left. The sender notices that after a while, and its end does not wait. */
 static void test_receiver_leaves(void **state)
 {
     (void)state;

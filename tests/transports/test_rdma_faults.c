@@ -1,7 +1,6 @@
 /*
- * What devices do to links of the rdma transport that they do not do every day, over devices that
- * exist in this process only (fakes/fake_verbs.h): whom a work that fails is blamed on, what is
- * left when any call fails, and a device that dies.
+ * Rare faults of the rdma transport, over fake devices (fakes/fake_verbs.h): which rank a failed
+ * work is blamed on, what is left over when any call fails, and a device that dies.
  */
 #include "base/clock.h"
 #include "fakes/fake_verbs.h"
@@ -46,8 +45,8 @@ static void move_chunk(struct pair *pair, uint32_t number, size_t bytes)
 
 /* ---- Blame ----------------------------------------------------------------------------------- */
 
-/* Of several writes the first one fails, which is not signaled: it is of its own link all the same,
- * and not of the first of those that share the completion queue. */
+/* Of several writes the first one fails, which is not signaled. The failure belongs to its own
+ * link, not to the first of those that share the completion queue. */
 static void test_culprit(void **state)
 {
     (void)state;
@@ -74,7 +73,8 @@ static void test_culprit(void **state)
 
 /* ---- Any call fails -------------------------------------------------------------------------- */
 
-/* Opens a link, moves two chunks and closes it, with one call that fails. True: all went well. */
+/* Opens a link, moves two chunks and closes it, with one call that fails. Returns whether all went
+ * well. */
 static bool survive(int fails_in)
 {
     static uint8_t from[CHUNK], to[CHUNK];
@@ -117,7 +117,7 @@ static void test_every_call(void **state)
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-/* On adapters queues are locked memory, too, and made before the slots are registered. */
+/* On real adapters queues are locked memory, too, and are made before the slots are registered. */
 static void test_limit(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_limit(void **state)
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* Nothing completes any more; a rank that waits for a message hears of it all the same. */
+/* Nothing completes any more; a rank that waits for a message is told of it anyway. */
 static void test_dies(void **state)
 {
     (void)state;
@@ -163,8 +163,8 @@ static void test_dies(void **state)
     fake_dies = false;
 }
 
-/* Where packets go: with a global route wherever one end needs it, at the level and in the
- * partition that the settings say. */
+/* Where packets go: with a global route whenever one end needs it, with the service level and the
+ * partition of the settings. */
 static void test_route(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void test_route(void **state)
     for (int kind = 0; kind < 3; kind++) {
         fake_ports[0].ethernet = kind == 0;
         fake_ports[0].global = kind != 1;
-        /* the ports are read once: those of this process, which are not const, are changed here */
+        /* ports are read once, so this changes the process's list, which is not really const */
         const struct hoop_verbs_port *ports = NULL;
         uint32_t count = 0;
         assert_non_null(hoop_rdma_ports(&ports, &count));

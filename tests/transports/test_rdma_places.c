@@ -1,7 +1,7 @@
 /*
- * RDMA without copies, over devices that exist in this process only (fakes/fake_verbs.h): from
- * where to where payload goes, when a send is done, what a key is good for, and what a peer may not
- * say. That results are right is in test_transport_places.c.
+ * RDMA without copies, over fake devices (fakes/fake_verbs.h): from where to where payload goes,
+ * when a send is done, what a key allows, and what a peer may not say. That results are right is
+ * tested in test_transport_places.c.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -61,7 +61,7 @@ static hoop_result_t send_to(struct item *item, uint8_t *data, size_t bytes, uin
     return hoop_link_send(pair.sender, &item->xfer);
 }
 
-/* Offers are told from the first chunk on: before that nobody may listen. */
+/* Offers are sent only after the first chunk: before that the peer may not listen. */
 static void say_hello(void)
 {
     static uint8_t word[8], heard[8];
@@ -77,7 +77,7 @@ static void say_hello(void)
 
 /* ---- Where payload goes ---------------------------------------------------------------------- */
 
-/* The payload's part of the slot that the next chunk takes. */
+/* The place of the payload in the slot that the next chunk uses. */
 static uint8_t *next_payload(struct hoop_link *link)
 {
     const struct hoop_rdma_link *rdma = hoop_rdma_from(link);
@@ -94,7 +94,7 @@ static bool is_all(const uint8_t *data, size_t bytes, uint8_t value)
     return true;
 }
 
-/* A chunk of `bytes` from data to `to + 5`; says which slots' memory it went through. */
+/* Sends a chunk from data to `to + 5`. Returns through which rank's slot it went, if any. */
 static void move(uint8_t *data, size_t bytes, uint32_t number, bool *ret_mine, bool *ret_peer)
 {
     struct item send, recv;
@@ -118,14 +118,14 @@ static void test_ways(void **state)
     const struct {
         uint8_t *from;
         size_t bytes;
-        bool offered, mine, peer; /* the slots it goes through */
+        bool offered, mine, peer; /* the slots that it goes through */
     } cases[] = {
         {from, CHUNK, true, false, false},
         {from, CHUNK, false, false, true},
         {plain, CHUNK, true, true, false},
         {plain, CHUNK, false, true, true},
         {from + 3, 32768, true, false, false},
-        {from, 32767, true, true, true}, /* a copy is quicker */
+        {from, 32767, true, true, true}, /* a copy is faster */
     };
     say_hello();
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -138,12 +138,12 @@ static void test_ways(void **state)
         move(cases[i].from, cases[i].bytes, i, &mine, &peer);
         assert_int_equal(mine, cases[i].mine);
         assert_int_equal(peer, cases[i].peer);
-        /* what lies behind its header, here and there, goes with it */
+        /* what lies right behind its header at both ends is written together with it */
         assert_int_equal(fake_counts.writes - writes, mine && peer ? 1 : 2);
     }
 }
 
-/* It is there before the receive is posted. */
+/* The payload is there before the receive is posted. */
 static void test_early(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void test_early(void **state)
     assert_true(pattern_is(to + 1000, CHUNK, 1));
 }
 
-/* The device reads the buffer until the word behind it has arrived. */
+/* A send is not done before the word behind it has arrived, because the device reads the buffer. */
 static void test_done(void **state)
 {
     (void)state;
@@ -181,7 +181,8 @@ static void test_done(void **state)
     assert_int_equal(direct.result, HOOP_ABORTED);
 }
 
-/* Who leaves says what it has taken; the device's answers may be lost with it. */
+/* A receiver that leaves says what it has received, since the device's own answers may be lost with
+ * it. */
 static void test_last_words(void **state)
 {
     (void)state;
@@ -222,7 +223,7 @@ static void test_no_immediate(void **state)
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
-/* A region is registered once at each end, and let go of when it is freed. */
+/* A region is registered once at each end, and deregistered when it is freed. */
 static void test_keys(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void test_keys(void **state)
         move(from, CHUNK, i, &mine, &peer);
         assert_false(mine || peer);
         assert_int_equal(fake_counts.memories, before + 2);
-        if (i % 5 == 4) { /* another at the same address, most likely */
+        if (i % 5 == 4) { /* most likely another one at the same address */
             assert_int_equal(hoop_region_free(from), HOOP_OK);
             assert_int_equal(fake_counts.memories, before + 1);
             from = get();
@@ -246,7 +247,7 @@ static void test_keys(void **state)
     }
 }
 
-/* The peer still knows it: it is of no more use. */
+/* The peer still knows the key, but it is no longer valid. */
 static void test_dead_key(void **state)
 {
     (void)state;
@@ -260,7 +261,7 @@ static void test_dead_key(void **state)
     assert_int_equal(send_to(&send, from, CHUNK, 1, 0), HOOP_OK);
     assert_true(pair_until_done(&pair, &send));
     assert_int_equal(send.result, HOOP_REMOTE_ERROR);
-    assert_non_null(strstr(pair.sender->failure.text, "verbs status 10")); /* remote access */
+    assert_non_null(strstr(pair.sender->failure.text, "verbs status 10")); /* remote access error */
     assert_true(is_all(to, ROOM, 0x77));
 }
 
@@ -274,7 +275,7 @@ static void count_warnings(void *arg, hoop_log_level_t level, const char *subsys
     warnings += level == HOOP_LOG_WARN && strstr(line, "copies") != NULL;
 }
 
-/* Where no more may be locked there are the slots; one line says so. */
+/* If no more memory may be locked payload goes through the slots; one line in the log says so. */
 static void test_refused(void **state)
 {
     (void)state;
@@ -293,8 +294,8 @@ static void test_refused(void **state)
 }
 
 /*
- * Where too little may be locked, regions take no more than half of it: an operation to come may
- * need more links. Those say what they needed and what there is.
+ * If little memory may be locked, regions take at most half of it, because later operations may
+ * need more links. If a link gets none, its error says what it needed and what there is.
  */
 static void test_half(void **state)
 {
@@ -305,7 +306,7 @@ static void test_half(void **state)
     const size_t slots = fake_counts.memory_bytes;
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
     if (before.rlim_max < 2 * slots + 8 * ROOM) {
-        skip(); /* what may be locked here is too little to play with */
+        skip(); /* too little may be locked here for this test */
     }
     limit = before;
     limit.rlim_cur = fake_most_bytes = 2 * slots;
@@ -327,7 +328,7 @@ static void test_half(void **state)
     pair_close(&other);
     limit.rlim_cur = fake_most_bytes = 2 * slots + 8 * ROOM;
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-    assert_int_equal(hoop_region_free(from), HOOP_OK); /* it is not asked for twice */
+    assert_int_equal(hoop_region_free(from), HOOP_OK); /* registering it was not tried again */
     assert_int_equal(hoop_region_free(to), HOOP_OK);
     from = get();
     to = get();
@@ -354,7 +355,7 @@ static void *take_key(void *arg)
     return NULL;
 }
 
-/* Two communicators at once: there is room for one of the regions. */
+/* Two communicators at once: there is room for the region of one. */
 static void test_half_at_once(void **state)
 {
     (void)state;
@@ -362,7 +363,7 @@ static void test_half_at_once(void **state)
     const size_t slots = fake_counts.memory_bytes;
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
     if (before.rlim_max < 2 * slots + 3 * ROOM) {
-        skip(); /* what may be locked here is too little to play with */
+        skip(); /* too little may be locked here for this test */
     }
     limit = before;
     limit.rlim_cur = 2 * slots + 3 * ROOM;
@@ -387,13 +388,13 @@ static void test_half_at_once(void **state)
 
 /* ---- What a peer may not say ----------------------------------------------------------------- */
 
-/* That a chunk is where nothing was offered. */
+/* A peer claims to have put a chunk where nothing was offered. */
 static void test_liar(void **state)
 {
     (void)state;
     static const struct {
         uint32_t op;
-        uint64_t bytes; /* offered */
+        uint64_t bytes; /* the size of the offer */
         bool lent;
     } cases[] = {{1, 0, false}, {2, ROOM, false}, {1, CHUNK - 1, false}, {1, ROOM, true}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -415,7 +416,7 @@ static void test_liar(void **state)
     }
 }
 
-/* An offer of less than the chunk needs, or whose end lies behind all memory. */
+/* An offer that is smaller than the chunk, or that ends beyond the address space. */
 static void test_hostile_offers(void **state)
 {
     (void)state;
@@ -432,7 +433,7 @@ static void test_hostile_offers(void **state)
     }
 }
 
-/* As many operations as there is no answer to: no word is lost, none finds no receive. */
+/* As many operations as can be without an answer: no word is lost, and each finds a receive. */
 static void test_unheard(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
 /*
- * Several RDMA ports: which a rank may use and in what order, which ways there are between the
- * ports of two ranks, and links that take them, over devices that exist in this process only
- * (fakes/fake_verbs.h).
+ * Several RDMA ports: which of them a rank may use and in what order, which ways there are between
+ * the ports of two ranks, and links that use them; over fake devices (fakes/fake_verbs.h).
  */
 #include "base/log.h"
 #include "base/settings.h"
@@ -71,7 +70,7 @@ static void test_gids(void **state)
     assert_int_equal(hoop_rdma_gid(&port, &rules)->index, 0);
 }
 
-/* The first in a rank's order; -1: there is none. */
+/* The first port in a rank's order; -1: there is none. */
 static int first_of(const struct hoop_verbs_port *ports, uint32_t count,
                     const struct hoop_rdma_rules *rules, uint32_t local)
 {
@@ -113,7 +112,7 @@ static void test_rules(void **state)
     assert_non_null(strstr(hoop_thread_error(), "mlx5_1 port 1: it cannot be opened: EACCES"));
 }
 
-/* All that may be used, by ranks of one machine in turn; no more than there is room for. */
+/* All usable ports, as the ranks of a machine take them in turn; no more than there is room for. */
 static void test_turns(void **state)
 {
     (void)state;
@@ -141,14 +140,14 @@ static void add_cpu(int cpu, cpu_set_t *set)
     }
 }
 
-/* Those beside a rank's CPUs come first, if they are beside all of them. */
+/* Ports near a rank's CPUs come first, if they are near all of them. */
 static void test_cpus(void **state)
 {
     (void)state;
     static const struct {
-        const char *beside[3]; /* the three ports */
-        int cpus[3];           /* the rank's; -1: no more */
-        int order[2][3];       /* of the first two ranks of the machine */
+        const char *beside[3]; /* the CPUs near each of the three ports */
+        int cpus[3];           /* the rank's CPUs; -1: no more */
+        int order[2][3];       /* for the first two ranks of the machine */
     } cases[] = {
         {{"0-7", "8-15", "8-15"}, {8, 15, -1}, {{1, 2, 0}, {2, 1, 0}}},
         {{"0-7", "8-15", "8-15"}, {3, -1, -1}, {{0, 1, 2}, {0, 2, 1}}},
@@ -222,10 +221,10 @@ static void test_ways(void **state)
     } cases[] = {
         {{2, {a, a}}, {2, {a, a}}, 3, {{0, 0}, {1, 1}, {0, 0}, {1, 1}, {0, 0}, {1, 1}}},
         {{2, {a, a}}, {3, {a, a, a}}, 3, {{0, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {1, 2}}},
-        /* rails, in another order there, and one that the other has not */
+        /* rails: the other rank has them in another order, and lacks one */
         {{3, {a, b, c}}, {2, {b, a}}, 3, {{0, 1}, {1, 0}, {0, 1}, {1, 0}, {0, 1}, {1, 0}}},
         {{3, {c, a, b}}, {2, {b, a}}, 6, {{1, 1}, {2, 0}, {1, 1}, {2, 0}, {1, 1}, {2, 0}}},
-        /* no network in common: through routers, where there may be some */
+        /* no common network: perhaps there are routers between them */
         {{2, {a, six}}, {2, {b, c}}, 1, {{0, 0}, {0, 1}, {0, 0}, {0, 1}, {0, 0}, {0, 1}}},
         {{1, {six}}, {2, {b, local}}, 0, {{-1}}},
         {{1, {local}}, {1, {six}}, 0, {{-1}}},
@@ -251,7 +250,7 @@ static void test_ways(void **state)
 
 /* ---- Links ----------------------------------------------------------------------------------- */
 
-/* Both ends of one; what they took is in ret. */
+/* Opens both ends of a link; ret tells which ports they took. */
 static void open_turn(struct pair *pair, uint32_t turn, uint32_t local, const char *ret[2])
 {
     *pair = (struct pair){.transport = &hoop_transport_rdma,
@@ -277,8 +276,8 @@ static void move_chunk(struct pair *pair, uint32_t number)
     assert_true(pattern_is(to, CHUNK, number));
 }
 
-/* The links of a comm are spread over the devices, in turn, each with the other end in the same
- * network; those of a rank on one device share it. */
+/* The links of a comm are spread over the devices in turn, each with the peer's port in the same
+ * network; a rank's links on one device share it. */
 static void test_spread(void **state)
 {
     (void)state;
@@ -312,7 +311,7 @@ static void test_next_rank(void **state)
     pair_close(&pair);
 }
 
-/* A device that fails is named, and only its links are of no more use. */
+/* The error names the device that has failed; only its links fail. */
 static void test_one_fails(void **state)
 {
     (void)state;
@@ -335,7 +334,7 @@ static void test_one_fails(void **state)
     pair_close(&pairs[1]);
 }
 
-/* Where the head ends; the count is behind HOOP_CHECK's and the word for immediate data. */
+/* Behind the head come HOOP_CHECK's byte and the one for immediate data, and then the count. */
 #define COUNT_AT (sizeof(struct hoop_blob_head) + 6)
 
 static unsigned left_out;
@@ -349,7 +348,7 @@ static void count_left_out(void *arg, hoop_log_level_t level, const char *subsys
         strstr(line, "does without fake1 port 1: rank 1 has no port in its network") != NULL;
 }
 
-/* The receiver has one port only. */
+/* The receiver has only one port. */
 static void test_left_out(void **state)
 {
     (void)state;
@@ -379,7 +378,7 @@ static void test_no_way(void **state)
     pair_close(&pair);
 }
 
-/* What either end may tell of its queue, each byte of it damaged. */
+/* What either end may say about its queue, with each byte damaged. */
 static void test_hostile_queues(void **state)
 {
     (void)state;
@@ -408,12 +407,14 @@ static void test_hostile_queues(void **state)
         refused[to] += result != HOOP_OK;
         pair_close(&pair);
     }
-    /* The head, and most of the rest; not the number of the process, packet or key. */
+    /* Damage to the head and most of the rest is refused; not that to queue number, packet number
+     * or key. */
     assert_true(refused[0] > bytes - 44 && refused[1] > bytes - 44);
     assert_int_equal(fake_counts.open, 0);
 }
 
-/* What does not go as it should is said, and the slots stay mapped: the device may have them. */
+/* Errors when a device is closed are logged, and the slots stay mapped: the device may still access
+ * them. */
 static unsigned warnings;
 static void count_warnings(void *arg, hoop_log_level_t level, const char *subsystem,
                            const char *line)

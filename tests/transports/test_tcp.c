@@ -1,7 +1,7 @@
 /*
- * The tcp transport where all is well: what travels, large and slow ways, waiting by descriptors,
- * and ends that leave. What is damaged, cut off or hostile is in test_tcp_broken.c; the contract of
- * all transports in test_transport*.c.
+ * The tcp transport if all goes well: what is sent, large and slow transfers, waiting by
+ * descriptors, and ends that leave. Streams that are damaged, cut off or hostile are in
+ * test_tcp_broken.c; the contract of all transports is in test_transport*.c.
  */
 #include "base/clock.h"
 #include "runtime/watch.h"
@@ -61,7 +61,7 @@ static void test_format(void **state)
     }
 }
 
-/* The same stream, a few bytes at a time: nothing depends on where it is cut. */
+/* The same stream a few bytes at a time: nothing depends on where it is cut. */
 static void test_dribbled(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void test_dribbled(void **state)
     free(record);
 }
 
-/* While no receive is posted, nothing is taken out of the socket. */
+/* While no receive is posted nothing is read from the socket. */
 static void test_unread(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void test_unread(void **state)
     free(record);
 }
 
-/* 64 MiB in one chunk, through buffers that hold a few thousand bytes of it. */
+/* 64 MiB in one chunk, through buffers that hold a few thousand bytes. */
 static void test_large_chunk(void **state)
 {
     (void)state;
@@ -181,8 +181,8 @@ static void test_lanes(void **state)
 }
 
 /*
- * An end that sleeps whenever progress moves nothing, and is woken by its descriptor alone. A lost
- * edge is a sleep without end.
+ * An end that sleeps whenever progress moves nothing, and is woken only by its descriptor. If it
+ * missed an edge it would sleep for ever.
  */
 struct sleeper {
     struct hoop_link *link;
@@ -260,7 +260,8 @@ static int kept_bytes(struct pair *pair)
     return bytes;
 }
 
-/* Sends what may wait, or may not; all have come before if nothing is kept. */
+/* Sends a chunk without bytes, which may wait in the kernel or not. All have arrived if nothing is
+ * kept. */
 static void send_nothing(struct pair *pair, uint32_t *number, bool may_wait)
 {
     struct item send;
@@ -281,7 +282,8 @@ static void receive_nothing(struct pair *pair, uint32_t *number, uint32_t until)
     }
 }
 
-/* Until something is: what follows the one before late, on a busy machine, is not. */
+/* Sends until something is kept: on a busy machine a chunk that comes late after the last is not
+ * kept. */
 static void send_and_keep(struct pair *pair, uint32_t *sent, uint32_t *received)
 {
     const uint64_t deadline = hoop_deadline_ns(20000);
@@ -300,7 +302,7 @@ static void test_may_wait(void **state)
     uint32_t sent = 0, received = 0;
     assert_int_equal(pair_make(&pair), HOOP_OK);
     assert_int_equal(pair_join(&pair), HOOP_OK);
-    send_nothing(&pair, &sent, true); /* the first of some goes at once */
+    send_nothing(&pair, &sent, true); /* the first of several goes at once */
     receive_nothing(&pair, &received, sent);
 
     send_and_keep(&pair, &sent, &received);
@@ -308,15 +310,15 @@ static void test_may_wait(void **state)
     receive_nothing(&pair, &received, sent);
 
     send_and_keep(&pair, &sent, &received);
-    send_nothing(&pair, &sent, false); /* takes it along */
+    send_nothing(&pair, &sent, false); /* takes the kept one along */
     receive_nothing(&pair, &received, sent);
 
     send_and_keep(&pair, &sent, &received);
-    receive_nothing(&pair, &received, sent); /* the kernel sends it */
+    receive_nothing(&pair, &received, sent); /* the kernel sends the kept one */
     pair_close(&pair);
 }
 
-/* A receiver that holds few would wait for each. */
+/* A receiver that holds few messages would wait for each one. */
 static void test_may_not_wait(void **state)
 {
     (void)state;
@@ -340,7 +342,7 @@ static void test_may_not_wait(void **state)
 #define LAST_CHUNKS 5u
 #define LAST_BYTES 20000u
 
-/* A process that sends, and is gone as soon as its sends are done. */
+/* A process that sends, and exits as soon as its sends are done. */
 static int leaver_main(struct pair *pair)
 {
     static uint8_t data[LAST_BYTES];
@@ -405,7 +407,7 @@ static void test_last_words(void **state)
     pair_close(&pair);
 }
 
-/* What there is until the end of the stream; false: it does not end. */
+/* Reads to the end of the stream. False: it does not end. */
 static bool read_to_end(int fd, uint8_t *to, size_t room, size_t *bytes)
 {
     const struct timeval deadline = {.tv_sec = 20};
@@ -421,7 +423,8 @@ static bool read_to_end(int fd, uint8_t *to, size_t room, size_t *bytes)
 
 static uint8_t left_over[(size_t)64 << 20];
 
-/* Who leaves with something unsent says no goodbye, also if there is room for one by then. */
+/* A sender that leaves with unsent chunks says no goodbye, even if there is room for one by
+ * then. */
 static void test_no_goodbye(void **state)
 {
     (void)state;
@@ -430,7 +433,7 @@ static void test_no_goodbye(void **state)
     struct item items[2];
     size_t bytes = 0;
     assert_true(raw_open(&raw, true, RAW_TCP, HOOP_CHECK_SUM));
-    for (uint32_t queued = 0; queued < 2;) { /* they wait when the socket is full */
+    for (uint32_t queued = 0; queued < 2;) { /* chunks wait when the socket is full */
         assert_int_equal(raw_send(&raw, &items[queued], data, sizeof(data), 0), HOOP_OK);
         (void)hoop_link_progress(raw.link);
         queued += items[queued].done == 0;
@@ -447,7 +450,7 @@ static void test_no_goodbye(void **state)
     raw_hang_up(&raw);
 }
 
-/* Nor does who has failed, or whose comm has. */
+/* Neither does an end that has failed, or whose comm has. */
 static void test_no_goodbye_after_failure(void **state)
 {
     (void)state;
@@ -528,7 +531,7 @@ static void test_checks_differ(void **state)
     pair_close(&other);
 }
 
-static uint32_t open_before; /* descriptors, before the first test */
+static uint32_t open_before; /* how many descriptors, before the first test */
 
 static void test_nothing_left_open(void **state)
 {

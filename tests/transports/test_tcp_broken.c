@@ -1,7 +1,7 @@
 /*
- * The tcp transport where something is wrong: every bit of a stream flipped, the stream cut off at
- * every byte, peers that send garbage, processes that die. Whatever it is: what came before it
- * arrives, everything posted is done once, the sentence names the peer, nothing hangs.
+ * The tcp transport when something is wrong: every bit of a stream flipped, the stream cut off at
+ * every byte, peers that send garbage, processes that die. In every case what came before arrives,
+ * everything posted is done once, the error names the peer, and nothing hangs.
  */
 #include "base/clock.h"
 #include "harness/splitmix.h"
@@ -26,7 +26,8 @@
 #define CHUNKS 3u
 static const size_t sizes[CHUNKS] = {40, 0, 130};
 
-/* In which chunk does a byte of the recorded stream lie, and in its header? CHUNKS: the goodbye. */
+/* Which chunk of the recorded stream a byte belongs to, and whether to its header. CHUNKS: the
+ * goodbye. */
 static uint32_t chunk_of(size_t offset, bool *ret_header)
 {
     uint32_t chunk = 0;
@@ -38,7 +39,7 @@ static uint32_t chunk_of(size_t offset, bool *ret_header)
     return chunk;
 }
 
-/* A receiver that waits for the recorded chunks and for one more. */
+/* A receiver that waits for the recorded chunks, and for one more. */
 struct reader {
     struct raw raw;
     struct item items[CHUNKS + 1];
@@ -56,7 +57,7 @@ static void reader_open(struct reader *reader, enum hoop_check check)
     }
 }
 
-/* All is over: `fine` chunks came, the others failed, and the peer is named. */
+/* All is done: `fine` chunks arrived, the others failed, and the error names the peer. */
 static void reader_check(struct reader *reader, uint32_t fine, const char *words)
 {
     const struct hoop_failure *failure = &reader->raw.link->failure;
@@ -83,7 +84,7 @@ static void check_flip(const uint8_t *record, size_t bytes, size_t bit, enum hoo
     damaged[bit / 8] ^= (uint8_t)(1u << (bit % 8));
     reader_open(&reader, check);
     assert_true(raw_write(&reader.raw, damaged, bytes));
-    if (check == HOOP_CHECK_OFF && !header) { /* nobody looks */
+    if (check == HOOP_CHECK_OFF && !header) { /* damage is not checked for */
         assert_true(raw_until_done(&reader.raw, &reader.items[chunk]));
         assert_int_equal(reader.items[chunk].result, HOOP_OK);
     } else {
@@ -114,8 +115,8 @@ static void test_every_flip(void **state)
 }
 
 /*
- * A relay that knows the format, and no key. It puts right whatever it can: without a key, all of
- * it; with one, nothing that it changed, nor what it sends again.
+ * A relay that knows the format, but not the key. It repairs every check that it can. Without a key
+ * that works; with a key, neither changed chunks nor repeated ones are accepted.
  */
 static void check_relay(enum hoop_check check, bool again)
 {
@@ -124,7 +125,7 @@ static void check_relay(enum hoop_check check, bool again)
     size_t bytes = 0;
     uint8_t *record = raw_record(sizes, CHUNKS, check, &bytes);
     assert_non_null(record);
-    if (again) { /* the first chunk in the place of the second one, by its name */
+    if (again) { /* the first chunk in place of the second, with its number */
         struct hoop_tcp_header second;
         const size_t at = sizeof(header) + sizes[0];
         memcpy(&header, record, sizeof(header));
@@ -143,7 +144,7 @@ static void check_relay(enum hoop_check check, bool again)
     if (check == HOOP_CHECK_SUM) {
         assert_true(raw_until_done(&reader.raw, &reader.items[0]));
         assert_int_equal(reader.items[0].result, HOOP_OK);
-        assert_false(pattern_is(reader.items[0].xfer.data, sizes[0], 0)); /* and nobody noticed */
+        assert_false(pattern_is(reader.items[0].xfer.data, sizes[0], 0)); /* unnoticed */
     } else {
         reader_check(&reader, again ? 1 : 0, "the data were damaged on the way");
     }
@@ -159,7 +160,7 @@ static void test_relay(void **state)
     check_relay(HOOP_CHECK_MAC, true);
 }
 
-/* Chunks that are too large to come with their header: damage at the seams. */
+/* Chunks that are too large to be sent together with their header: damage at the boundaries. */
 static void test_flips_in_large_chunks(void **state)
 {
     (void)state;
@@ -186,7 +187,7 @@ static void test_flips_in_large_chunks(void **state)
     }
 }
 
-/* Whole chunks that are missing, doubled, or in another order. */
+/* Whole chunks that are missing, duplicated, or in another order. */
 static void test_chunks_out_of_order(void **state)
 {
     (void)state;
@@ -212,9 +213,9 @@ static void test_chunks_out_of_order(void **state)
 
 /* ---- Streams that end ------------------------------------------------------------------------ */
 
-#define CUTS 491 /* lengths that leave at least the last byte of the goodbye out */
+#define CUTS 491 /* lengths that cut off at least the last byte of the goodbye */
 
-/* All at the same time, because the end is believed only after a while. */
+/* All at the same time, because an end of stream is believed only after a while. */
 static void test_cut_everywhere(void **state)
 {
     (void)state;
@@ -232,7 +233,7 @@ static void test_cut_everywhere(void **state)
         while (hoop_link_progress(readers[i].raw.link)) {
         }
         const uint32_t whole = chunk_of(i, &header);
-        for (uint32_t k = 0; k <= CHUNKS; k++) { /* what came whole is here, without a wait */
+        for (uint32_t k = 0; k <= CHUNKS; k++) { /* complete chunks arrive without a wait */
             assert_int_equal(readers[i].items[k].done, k < whole);
         }
     }
@@ -247,7 +248,7 @@ static void test_cut_everywhere(void **state)
     free(record);
 }
 
-/* The end is noticed at once and believed later; meanwhile a look moves nothing. */
+/* The end is noticed at once, but believed only later; until then looks move nothing. */
 static void check_patience(struct raw *raw, const struct item *item)
 {
     while (hoop_link_progress(raw->link)) {
@@ -260,7 +261,7 @@ static void check_patience(struct raw *raw, const struct item *item)
     assert_int_equal(item->result, HOOP_REMOTE_ERROR);
 }
 
-/* A peer that breaks the connection: what it had sent arrives. */
+/* A peer resets the connection: what it had sent arrives. */
 static void test_reset(void **state)
 {
     (void)state;
@@ -285,7 +286,7 @@ static void test_reset(void **state)
     free(record);
 }
 
-/* A receiver that goes away: the sender's chunks fail, after a while, and no signal comes. */
+/* A receiver goes away: the sender's chunks fail after a while, and there is no SIGPIPE. */
 static void test_receiver_leaves(void **state)
 {
     (void)state;
@@ -309,7 +310,7 @@ static void test_receiver_leaves(void **state)
     raw_close(&raw);
 }
 
-/* A sender that is killed in the middle of its work. */
+/* A sender is killed in the middle of its work. */
 static void test_sender_is_killed(void **state)
 {
     (void)state;
@@ -336,7 +337,7 @@ static void test_sender_is_killed(void **state)
     hoop_fork_close(sockets[PAIR_SENDER]);
     pair.sockets[PAIR_SENDER] = -1;
     assert_int_equal(pair_bind(pair.receiver, &pair.sender_blob), HOOP_OK);
-    /* The first chunk is the sign that it is at work. */
+    /* Its first chunk tells that it is at work. */
     struct item item;
     static uint8_t to[STREAM_CHUNK];
     assert_int_equal(pair_recv(&pair, &item, to, stream_bytes(0), 0), HOOP_OK);
@@ -344,7 +345,7 @@ static void test_sender_is_killed(void **state)
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     uint32_t number = 0;
-    while (item.result == HOOP_OK) { /* what it had given to its kernel still comes */
+    while (item.result == HOOP_OK) { /* what it has given to its kernel still arrives */
         assert_true(pattern_is(to, stream_bytes(number), number));
         number++;
         assert_int_equal(pair_recv(&pair, &item, to, stream_bytes(number), number), HOOP_OK);
@@ -358,7 +359,7 @@ static void test_sender_is_killed(void **state)
 
 /* ---- Hostile peers --------------------------------------------------------------------------- */
 
-/* A header whose own check is right, whatever else it says. */
+/* A header with a valid check, whatever else it contains. */
 static struct hoop_tcp_header forge(void)
 {
     const struct hoop_xfer xfer = {.data = (void *)(uintptr_t) "0123456789", .bytes = 10};
@@ -427,7 +428,7 @@ static void test_garbage(void **state)
         for (size_t i = 0; i < bytes; i++) {
             garbage[i] = (uint8_t)splitmix(&random);
         }
-        if (round % 3 == 0) { /* as far as the kind it looks right */
+        if (round % 3 == 0) { /* valid up to the kind */
             const uint64_t kind = round % 2 == 0 ? HOOP_TCP_DATA : HOOP_TCP_GOODBYE;
             memcpy(garbage, &kind, sizeof(kind));
         }
@@ -442,7 +443,7 @@ static void test_garbage(void **state)
     }
 }
 
-/* A receiver has nothing to say. If one does, the sender takes no notice. */
+/* A receiver has nothing to send. If it does anyway the sender ignores that. */
 static void test_talking_receiver(void **state)
 {
     (void)state;
@@ -459,7 +460,7 @@ static void test_talking_receiver(void **state)
     raw_close(&raw);
 }
 
-static uint32_t open_before; /* descriptors, before the first test */
+static uint32_t open_before; /* how many descriptors, before the first test */
 
 static void test_nothing_left_open(void **state)
 {

@@ -115,7 +115,7 @@ static void test_sizes(void **state)
             assert_int_equal(pair_send(pair, &send, from + 1, sizes[i], number), HOOP_OK);
             assert_int_equal(pair_recv(pair, &recv, lent ? NULL : to + 1, sizes[i], number),
                              HOOP_OK);
-            assert_int_equal(send.done + recv.done, 0); /* never inside a post */
+            assert_int_equal(send.done + recv.done, 0); /* never within a post */
             assert_true(pair_until_done(pair, &recv) && pair_until_done(pair, &send));
             assert_int_equal(send.result, HOOP_OK);
             assert_int_equal(recv.result, HOOP_OK);
@@ -132,7 +132,7 @@ static void test_sizes(void **state)
     }
 }
 
-/* NULL to a send of nothing, and into nothing. */
+/* NULL as the buffer of a send and of a receive without bytes. */
 static void test_nothing_at_all(void **state)
 {
     struct pair *pair = *state;
@@ -146,7 +146,7 @@ static void test_nothing_at_all(void **state)
 
 #define MANY 41u
 
-/* Sends that find no room wait; what is done is done in order on each end. */
+/* Sends that find no room wait; at each end xfers are done in order. */
 static void test_more_than_slots(void **state)
 {
     struct pair *pair = *state;
@@ -187,8 +187,7 @@ static void test_more_than_slots(void **state)
     }
 }
 
-/* A refusal leaves the xfer, and what the peer sees, as they were. */
-/* By what the sender's end does. */
+/* Sends while only the sender's end makes progress. */
 static void send_alone(struct pair *pair, struct item *item, uint32_t number)
 {
     const uint64_t deadline = hoop_deadline_ns(DEADLINE_MS);
@@ -202,7 +201,8 @@ static void send_alone(struct pair *pair, struct item *item, uint32_t number)
     assert_int_equal(item->result, HOOP_OK);
 }
 
-/* What a link holds without bytes is sent, though nobody looks at the other end. */
+/* As many messages without bytes as a link holds can be sent although the receiver does not
+ * look. */
 static void test_held(void **state)
 {
     struct pair pair = {.transport = transport, .slots = SLOTS, .chunk_bytes = CHUNK};
@@ -225,9 +225,10 @@ static void test_held(void **state)
     pair_close(&pair);
 }
 
+/* A refused send leaves the xfer, and what the peer sees, unchanged. */
 static void test_again_changes_nothing(void **state)
 {
-    enum { MOST = 1024 }; /* over TCP the kernel has room for some 25, or more than twice as many */
+    enum { MOST = 1024 }; /* over TCP the kernel has room for about 25, or over twice as many */
     struct pair *pair = *state;
     static uint8_t data[64];
     static struct item send[MOST];
@@ -257,7 +258,7 @@ static void test_again_changes_nothing(void **state)
     assert_true(pair_until_done(pair, &recv) && pair_until_done(pair, &last));
 }
 
-/* All slots lent at a time, given back in every order, again and again. */
+/* All slots are lent at a time, and returned in every order, again and again. */
 static void test_lent_out_of_order(void **state)
 {
     struct pair *pair = *state;
@@ -274,7 +275,7 @@ static void test_lent_out_of_order(void **state)
             assert_true(pair_until_done(pair, &recv[i]) && pair_until_done(pair, &send[i]));
             assert_true(recv[i].xfer.lent);
         }
-        memset(from, 0, sizeof(from)); /* sends are done: lent memory is not the sender's */
+        memset(from, 0, sizeof(from)); /* sends are done, so lent memory can't be the sender's */
         unsigned left[SLOTS] = {0, 1, 2, 3}, order = round;
         for (unsigned n = SLOTS; n > 0; n--) {
             const unsigned pick = order % n, i = left[pick];
@@ -287,7 +288,7 @@ static void test_lent_out_of_order(void **state)
     }
 }
 
-/* A receive waits for a slot when all are lent, and goes on when one comes back. */
+/* When all slots are lent a receive waits for one, and goes on when one is returned. */
 static void test_lent_all(void **state)
 {
     struct pair *pair = *state;
@@ -319,7 +320,7 @@ struct chain {
     struct hoop_link *link;
     bool sending;
     uint32_t number, stop;
-    bool refused; /* the post inside done got HOOP_AGAIN: to be posted by the test */
+    bool refused; /* the post inside done got HOOP_AGAIN; the test posts again */
     uint8_t data[8];
     hoop_result_t result;
 };
@@ -479,7 +480,7 @@ static void test_mismatch(void **state)
     }
 }
 
-/* Another operation is told by its signature, whatever else agrees. */
+/* The signature tells that operations differ, even if all else agrees. */
 static void test_mismatch_of_operations(void **state)
 {
     (void)state;
@@ -521,14 +522,15 @@ static void test_choice(void **state)
     hoop_transport_decorate = NULL;
 }
 
-/* Does the descriptor say, at once or soon, that there is something to do? It said all before. */
+/* Does the descriptor tell, at once or soon, that there is something to do? It was drained
+ * before. */
 static bool is_told(int epoll_fd)
 {
     struct epoll_event event;
     return epoll_wait(epoll_fd, &event, 1, 10000) == 1 && (event.events & EPOLLIN) != 0;
 }
 
-/* Whoever has news for the other end says so; nobody wakes himself. */
+/* An end that has news for the other end wakes it; no end wakes itself. */
 static void test_wakes(void **state)
 {
     (void)state;
@@ -540,7 +542,7 @@ static void test_wakes(void **state)
     if (network) {
         const int fd = hoop_link_watch_fd(pair.receiver);
         assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), 0);
-        (void)epoll_wait(epoll_fd, &event, 1, 0); /* it could write */
+        (void)epoll_wait(epoll_fd, &event, 1, 0); /* the socket was writable */
     }
     struct item send, recv;
     uint8_t from = 5, to = 0;

@@ -1,6 +1,6 @@
 /*
  * The contract of transports/transport.h with both ends at work: in two threads, in two processes,
- * and with one end destroyed under the other's hands. `test_transport_ends inproc|shm|tcp|rdma
+ * and with one end destroyed while the other works. Usage: `test_transport_ends inproc|shm|tcp|rdma
  * [faulty]`
  */
 #include "memory/region.h"
@@ -31,7 +31,7 @@ static void test_threads(void **state)
     pthread_t thread;
     const hoop_result_t opened = pair_open(&pair, transport, STREAM_SLOTS, STREAM_CHUNK);
     assert_int_equal(opened, HOOP_OK);
-    const uint32_t chunks = pair_has_device() ? 1000 : 10000; /* emulated, it takes its time */
+    const uint32_t chunks = pair_has_device() ? 1000 : 10000; /* an emulated device is slow */
     assert_true(stream_init(&send, &pair, chunks, 1));
     assert_true(stream_init(&recv, &pair, chunks, 2));
     assert_int_equal(pthread_create(&thread, NULL, stream_send, &send), 0);
@@ -46,8 +46,8 @@ static void test_threads(void **state)
 }
 
 /*
- * One end is destroyed, and its memory overwritten and given back, while the other works in its
- * thread. The other sees right data, or nothing.
+ * One end is destroyed, and its memory overwritten and freed, while the other end works in its own
+ * thread. The other end receives the right data, or nothing.
  */
 static void check_destroy(uint32_t round, bool sender_first)
 {
@@ -65,7 +65,7 @@ static void check_destroy(uint32_t round, bool sender_first)
     struct hoop_link **mine = sender_first ? &pair.sender : &pair.receiver;
     struct item extra;
     (void)(sender_first ? stream_send : stream_recv)(&early);
-    if (sender_first && round % 2 == 0) { /* under way when the end comes */
+    if (sender_first && round % 2 == 0) { /* is being sent when the end comes */
         pattern_fill(early.data, stream_bytes(early.count), early.count);
         item_fill(&extra, early.data, stream_bytes(early.count), early.count);
         (void)hoop_link_send(*mine, &extra.xfer);
@@ -81,7 +81,7 @@ static void check_destroy(uint32_t round, bool sender_first)
     pthread_join(thread, NULL);
     assert_int_equal(early.result, HOOP_OK);
     if (sender_first && pair_is_network(&pair) && late.result == HOOP_REMOTE_ERROR) {
-        /* a goodbye; the other way the end takes longer to be believed */
+        /* a goodbye; in the other direction it takes longer until the end is believed */
         assert_non_null(strstr(pair.receiver->failure.text, "rank 0 has left the communicator"));
     } else {
         assert_int_equal(late.result, HOOP_TIMEOUT); /* it was stopped, nothing else */
@@ -100,7 +100,7 @@ static void test_destroy_under_way(void **state)
     }
 }
 
-/* Two ranks of one process may use shm too, over the very same mapping. */
+/* Two ranks of one process may use shm too, with the very same mapping. */
 static hoop_result_t import_own(void *arg, uint32_t peer, uint64_t region_id, uint32_t generation,
                                 void **ret_base, uint64_t *ret_bytes)
 {
@@ -146,8 +146,8 @@ static void test_same_mapping(void **state)
 
 #define FORK_CHUNKS 400u
 
-/* What goes over the socket between parent (receiver) and child (sender): a blob, or a question for
- * a region and its answer with the descriptor. */
+/* A message between parent (receiver) and child (sender): a blob, or a request for a region, and
+ * the answer with its descriptor. */
 struct message {
     struct hoop_blob blob;
     uint64_t id, bytes;
@@ -197,10 +197,10 @@ static bool message_recv(int socket, struct message *message, int *ret_fd)
     return true;
 }
 
-/* What one of the processes has of the other. */
+/* One process's connections to the other. */
 struct contact {
-    int messages; /* a socket for them */
-    int stream;   /* the connection of a link over a network; made before the fork */
+    int messages; /* a socket for messages */
+    int stream;   /* the connection of a link over a network, made before the fork */
 };
 
 /* The child asks its parent for the region. */
@@ -286,7 +286,7 @@ static int child_main(struct contact *parent)
     return stream.result == HOOP_OK ? 0 : 2;
 }
 
-/* The parent's part up to the stream: blobs, and the region for the child. */
+/* What the parent does before the stream: exchanges blobs, and gives the region to the child. */
 static bool parent_greet(struct contact *child, struct pair *pair)
 {
     const int socket = child->messages;
@@ -342,7 +342,7 @@ static void test_two_processes(void **state)
     if (greeted) {
         (void)stream_recv(&stream);
     }
-    close(contact.messages); /* a child that still waits for an answer ends */
+    close(contact.messages); /* so that a child that still waits for an answer ends */
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(greeted);

@@ -1,7 +1,7 @@
 /*
- * The contract of transports/transport.h against hostile peers: forged blobs, and damage behind
- * shared memory; test_tcp.c has what a hostile peer may send. `test_transport_hostile
- * inproc|shm|tcp|rdma [faulty]`
+ * The contract of transports/transport.h with hostile peers: forged blobs, and damage in shared
+ * memory. What a hostile peer may send over tcp is in test_tcp_broken.c. Usage:
+ * `test_transport_hostile inproc|shm|tcp|rdma [faulty]`
  */
 #include "harness/splitmix.h"
 #include "memory/region.h"
@@ -20,7 +20,7 @@ static const struct hoop_transport *transport;
 
 /* ---- Hostile blobs --------------------------------------------------------------------------- */
 
-/* Binds one end with a forged blob. What is not refused must be harmless. */
+/* Binds one end with a forged blob. If that is not refused, it must be harmless. */
 static void check_blob(bool to_sender, const struct hoop_blob *forged, struct pair *pair)
 {
     struct hoop_link *link = to_sender ? pair->sender : pair->receiver;
@@ -33,7 +33,7 @@ static void check_blob(bool to_sender, const struct hoop_blob *forged, struct pa
         assert_int_equal(link->failure.code, result);
         assert_true(strlen(link->failure.text) > 0);
         assert_int_equal(link->failure.rank, to_sender ? PAIR_RECEIVER : PAIR_SENDER);
-        assert_int_equal(hoop_link_bind(link, forged), result); /* stays so */
+        assert_int_equal(hoop_link_bind(link, forged), result); /* the result stays the same */
     } else {
         if (to_sender) {
             (void)pair_send(pair, &item, data, sizeof(data), 1);
@@ -76,7 +76,7 @@ static void test_hostile_lengths(void **state)
         struct hoop_blob forged = i % 2 == 0 ? pair.receiver_blob : pair.sender_blob;
         if (i / 2 < sizeof(lengths) / sizeof(lengths[0])) {
             forged.bytes = lengths[i / 2];
-        } else { /* the magic stays, the rest is noise */
+        } else { /* the magic is right, the rest is random */
             for (uint32_t k = 4; k < usual; k++) {
                 forged.data[k] = (uint8_t)splitmix(&random);
             }
@@ -85,7 +85,7 @@ static void test_hostile_lengths(void **state)
     }
 }
 
-/* Blobs that are genuine, but not for this end. */
+/* Genuine blobs of other ends. */
 static void test_blobs_of_others(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_blobs_of_others(void **state)
     const struct hoop_blob gone = other.receiver_blob;
     pair_close(&other);
     assert_int_equal(pair_create(&pair, transport, SLOTS, CHUNK), HOOP_OK);
-    /* A network only tells later that nobody is there. */
+    /* A network transport only notices later that there is no peer. */
     assert_int_equal(pair_bind(pair.sender, &gone) == HOOP_OK, pair_is_network(&pair));
     pair_close(&pair);
 
@@ -128,7 +128,7 @@ static void test_blobs_of_others(void **state)
 
 /* ---- A hostile peer behind shared memory ----------------------------------------------------- */
 
-#define SMALL 32u /* slots, for what is small */
+#define SMALL 32u /* slots for small chunks */
 
 /* The layout that shm.c describes. */
 struct fifo {
@@ -195,12 +195,12 @@ static void test_hostile_counters(void **state)
     atomic_store(&fifo_of(&pair)->tail, SMALL + 1);
     assert_int_equal(pair_send(&pair, &send[SMALL], data, sizeof(data), 9), HOOP_REMOTE_ERROR);
     assert_int_equal(pair.sender->failure.rank, PAIR_RECEIVER);
-    assert_true(pair_until_done(&pair, &send[SMALL - 1])); /* the rest is told */
+    assert_true(pair_until_done(&pair, &send[SMALL - 1])); /* the rest is reported */
     pair_close(&pair);
     assert_true(pair_nothing_left());
 }
 
-/* Cells that are not there, that are not the other rank's, or too small. */
+/* Cells that do not exist, that are not the other rank's, or too small. */
 static void test_hostile_cells(void **state)
 {
     (void)state;
@@ -218,7 +218,8 @@ static void test_hostile_cells(void **state)
         atomic_store(&fifo_of(&pair)->tag, 1 << 8 | wrong[i]);
         check_receiver_fails(&pair, &recv, HOOP_REMOTE_ERROR, "as cell");
     }
-    /* none, one of a link the other way, where there is none, and one that was given back before */
+    /* none; one of a link in the other direction, where there is none; and one that was returned
+     * before */
     for (uint32_t how = 0; how < 3; how++) {
         assert_int_equal(pair_open(&pair, transport, SLOTS, CHUNK), HOOP_OK);
         for (uint32_t i = 0; i < SLOTS; i++) {

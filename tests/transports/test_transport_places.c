@@ -1,8 +1,7 @@
 /*
- * The contract of transports/transport.h where receivers offer memory, sends say where they belong,
- * and a rank's two ends with one peer are told of each other: hints, which change no result,
- * whatever transport they are given to.
- * `test_transport_places inproc|shm|tcp|rdma [faulty]`
+ * The contract of transports/transport.h for hints, which change no result with any transport:
+ * receivers offer memory, sends say where they belong, and a rank's two ends with one peer are told
+ * of each other. Usage: `test_transport_places inproc|shm|tcp|rdma [faulty]`
  */
 #include "harness/splitmix.h"
 #include "memory/region.h"
@@ -23,7 +22,7 @@
 static const struct hoop_transport *transport;
 static struct pair pair;
 
-/* Memory of either kind; its end is never written to. */
+/* A region or plain memory; its last bytes are never written. */
 struct memory {
     uint8_t *data;
     bool region;
@@ -87,7 +86,8 @@ static hoop_result_t send_to(struct item *item, void *data, size_t bytes, uint32
     return result;
 }
 
-/* One chunk to its place; early: it is sent, and time passes, before the receive is posted. */
+/* Sends one chunk to its place. early: it is sent, and time passes, before the receive is
+ * posted. */
 static void move(uint8_t *from, uint8_t *to, size_t bytes, uint32_t number, bool early)
 {
     struct item send, recv;
@@ -128,7 +128,7 @@ static void test_offers(void **state)
 {
     (void)state;
     static const size_t sizes[] = {CHUNK, 32767, 1, 5000, 32768, 40001};
-    const size_t size_count = pair_has_device() ? 2 : 6; /* emulated, it takes its time */
+    const size_t size_count = pair_has_device() ? 2 : 6; /* an emulated device is slow */
     uint32_t number = 1;
     for (unsigned kinds = 0; kinds < 4; kinds++) {
         struct memory from = memory_get((kinds & 1) != 0), to = memory_get((kinds & 2) != 0);
@@ -144,7 +144,7 @@ static void test_offers(void **state)
     }
 }
 
-/* What is freed is forgotten: what lies there next is sent, and received, as if it were new. */
+/* Freed memory is forgotten: new memory at the same address is sent and received as such. */
 static void test_same_address(void **state)
 {
     (void)state;
@@ -165,8 +165,8 @@ static void test_same_address(void **state)
     assert_true(again > 0);
 }
 
-/* Chunks of one operation, each to its place, as many as there is room for; and lent ones between
- * them. Nothing of what was offered is touched once the receiver's end has gone. */
+/* Chunks of one operation, each to its place, as many as there is room for, with lent ones in
+ * between. What was offered is no longer accessed once the receiver's end is gone. */
 static void test_many(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void test_many(void **state)
 
 /* ---- Both ways ------------------------------------------------------------------------------- */
 
-/* One of the two directions between the ranks, and what was lent of it. */
+/* One direction between the two ranks, and what it has lent. */
 struct way {
     struct pair pair;
     struct item send[SLOTS], recv[SLOTS];
@@ -245,7 +245,7 @@ static void give_back(struct way *way, uint64_t random)
     }
 }
 
-/* Some chunks of any size, copied or lent until the next ones the same way. */
+/* Some chunks of any size, copied, or lent until the next ones in this direction. */
 static void move_some(struct way *way, uint64_t random)
 {
     static const size_t sizes[] = {CHUNK, CHUNK, 961, 960, 0, 1, 20000, 8192};
@@ -282,8 +282,8 @@ static void pair_ways(struct way *ways, bool first, bool second)
     }
 }
 
-/* A rank's two ends with one peer are told of each other: on neither rank, on one, on both, at
- * first or late; and most goes one way, or the other, or as much. */
+/* A rank's two ends with one peer are told of each other on neither rank, on one, or on both, at
+ * first or later; and most chunks go in one direction, in the other, or as many in both. */
 static void test_paired(void **state)
 {
     (void)state;
