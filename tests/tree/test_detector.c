@@ -21,8 +21,7 @@
 #define BEAT_NS (DEAD_AFTER_MS / 10 * HOOP_NS_PER_MS)
 #define PATIENCE_MS 10000u
 
-/* A watcher and whom it watches. Touched on the service thread, and looked at when that is still.
- */
+/* A watcher and those whom it watches. Used on the service thread, and read when that is idle. */
 struct scene {
     struct hoop_watcher watcher;
     struct hoop_watched watched[MOST];
@@ -30,7 +29,7 @@ struct scene {
     int lost, beats, lost_at_most;
     bool finish_all; /* when the first is lost */
     uint64_t waiting_ns, pulses[MOST];
-    struct hoop_job job; /* complete when lost_at_most are lost */
+    struct hoop_job job; /* complete once lost_at_most are lost */
     hoop_result_t result;
     pid_t pid;
 };
@@ -88,7 +87,7 @@ static void scene_init(struct scene *scene, const struct hoop_watcher_owner *own
 static void scene_finish(struct scene *scene)
 {
     hoop_watcher_finish(&scene->watcher);
-    hoop_watcher_finish(&scene->watcher); /* allowed */
+    hoop_watcher_finish(&scene->watcher); /* must be allowed */
     hoop_job_finish(&scene->job);
 }
 
@@ -97,7 +96,7 @@ static void finish(void *arg)
     scene_finish(arg);
 }
 
-/* A process that lives until it is killed; its pid is unused until it is reaped. */
+/* A process that lives until it is killed; its pid is not reused before it is reaped. */
 static pid_t fork_idler(void)
 {
     const pid_t pid = fork();
@@ -178,7 +177,8 @@ static void finish_pair(void *arg)
     scene_finish(&pair->second);
 }
 
-/* One descriptor for a process, however many watch it; who starts late hears of it then. */
+/* There is one descriptor for a process, however many watch it. A watcher that starts late is told
+ * of a death then. */
 static void test_processes_are_shared(void **state)
 {
     struct pair pair = {.pid = fork_idler()};
@@ -228,7 +228,7 @@ static void close_connections(void *arg)
     const int me = (int)getpid();
     scene_init(scene, &edges);
     (void)hoop_watched_process(&scene->watched[1], me, hoop_process_start_time(me));
-    hoop_watched_closed(&scene->watched[2]); /* before it has started: nobody is told */
+    hoop_watched_closed(&scene->watched[2]); /* before it has started, so nobody is told */
     hoop_watcher_start(&scene->watcher);
     hoop_watched_closed(&scene->watched[0]);
     hoop_watched_closed(&scene->watched[1]);
@@ -274,7 +274,7 @@ static void test_a_death_that_shows_by_its_connection(void **state)
 
 /* ---- Silence ------------------------------------------------------------------------------ */
 
-/* Beats for so long, as fast as the loop runs; `say` gives the signs of life of one beat. */
+/* Lets time pass in beats, as fast as the loop runs; `say` gives the signs of life for one beat. */
 static uint64_t pass_time(struct scene *scene, uint64_t from, uint64_t ns,
                           void (*say)(struct scene *scene, uint64_t now))
 {
@@ -300,7 +300,7 @@ static void be_silent(void *arg)
     scene_init(scene, &edges);
     hoop_watcher_start(&scene->watcher);
     uint64_t now = hoop_now_ns() + BEAT_NS;
-    now = pass_time(scene, now, 10 * HOOP_NS_PER_S, NULL); /* nobody waits: nobody is missed */
+    now = pass_time(scene, now, 10 * HOOP_NS_PER_S, NULL); /* no rank waits, so none is missed */
     scene->waiting_ns = now;
     scene->result = scene->lost == 0 ? HOOP_OK : HOOP_INTERNAL_ERROR;
     now = pass_time(scene, now, DEAD_AFTER_MS * HOOP_NS_PER_MS, hear_first_two);
@@ -326,7 +326,7 @@ static void test_silence_counts_while_somebody_waits(void **state)
     hoop_service_run(finish, &scene);
 }
 
-/* Looks when the detector wants to, and never later; the first two are heard with each beat. */
+/* Lets the detector look whenever it wants to; the first two give a sign of life with each beat. */
 static uint64_t pass_until(struct scene *scene, uint64_t now, uint64_t until, bool told)
 {
     while (now < until && (scene->lost == 0 || !told)) {
@@ -342,7 +342,7 @@ struct timing {
     uint64_t beat_ns, told_after_ns;
 };
 
-/* Nobody waits until a moment between two beats, long after the last sign of life. */
+/* A rank begins to wait between two beats, long after the last sign of life of the others. */
 static void be_silent_between_beats(void *arg)
 {
     struct timing *timing = arg;
@@ -357,7 +357,8 @@ static void be_silent_between_beats(void *arg)
         pass_until(scene, now, now + 5 * HOOP_NS_PER_S, true) - scene->waiting_ns;
 }
 
-/* The bound: dead_after, to the nanosecond, whenever the silence or the wait began. */
+/* Silence is reported after dead_after, to the nanosecond, whenever the silence or the wait
+ * began. */
 static void test_silence_is_told_when_it_is_too_long(void **state)
 {
     struct timing timing = {.beat_ns = 0};
@@ -369,7 +370,7 @@ static void test_silence_is_told_when_it_is_too_long(void **state)
     hoop_service_run(finish, &timing.scene);
 }
 
-/* A pulse is seen to have moved a beat after it did, at the latest. */
+/* That a pulse has moved is noticed at most a beat later. */
 static void stop_between_beats(void *arg)
 {
     struct timing *timing = arg;
@@ -379,7 +380,7 @@ static void stop_between_beats(void *arg)
     hoop_watcher_start(&scene->watcher);
     scene->waiting_ns = hoop_now_ns();
     uint64_t now = pass_until(scene, scene->waiting_ns, scene->waiting_ns + 5 * BEAT_NS, false);
-    scene->pulses[2]++; /* its last, just after a look */
+    scene->pulses[2]++; /* its last move, just after a look */
     timing->told_after_ns = pass_until(scene, now, now + 5 * HOOP_NS_PER_S, true) - now;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Who has joined, and whether they agree: pure memory, so every order of a few ranks and every
- * kind of contradiction can be gone through.
+ * Which ranks have joined, and whether they agree. It is pure memory, so every order of a few ranks
+ * and every kind of contradiction can be tested.
  */
 #include "base/clock.h"
 #include "base/settings.h"
@@ -46,7 +46,7 @@ static void add(struct hoop_gather *gather, const struct hoop_frame_join *join)
     assert_int_equal(failure.code, HOOP_OK);
 }
 
-/* The join is refused with this, and nothing has changed. */
+/* The join is refused with this text, and nothing has changed. */
 static void expect_refusal(struct hoop_gather *gather, const struct hoop_frame_join *join,
                            hoop_result_t code, const char *sentence)
 {
@@ -63,7 +63,7 @@ static void expect_refusal(struct hoop_gather *gather, const struct hoop_frame_j
 
 /* ---- Order -------------------------------------------------------------------------------- */
 
-/* The which-th order of n ranks. */
+/* Permutation number `which` of n ranks. */
 static void permute(uint32_t n, uint32_t which, uint32_t *ret_order)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -130,7 +130,7 @@ static void test_numbers_of_ranks(void **state)
         struct hoop_frame_join join = a_join(5, 4);
         add(&gather, &join);
         join = a_join(n, n - 1);
-        if (n == 5) { /* it came twice, and from elsewhere */
+        if (n == 5) { /* one rank came twice, and from elsewhere */
             join.who.pid = 7;
             expect_refusal(&gather, &join, HOOP_INVALID_USAGE,
                            "rank 4 came twice: as pid 104 on host h4 and as pid 7 on host h4");
@@ -143,7 +143,7 @@ static void test_numbers_of_ranks(void **state)
         }
         hoop_gather_finish(&gather);
     }
-    /* more than those who came first: no index of theirs */
+    /* more ranks than the first ones said, so no valid index */
     struct hoop_gather gather = {.n = 0};
     struct hoop_frame_join join = a_join(1, 0);
     add(&gather, &join);
@@ -154,7 +154,7 @@ static void test_numbers_of_ranks(void **state)
     hoop_gather_finish(&gather);
 }
 
-/* A rank comes twice: whoever it is, before all are there and after. */
+/* A rank comes twice: any rank, before all are there and afterwards. */
 static void test_twice(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void test_settings(void **state)
     }
 }
 
-/* What may differ does. */
+/* Fields that may differ do. */
 static void test_may_differ(void **state)
 {
     struct hoop_gather gather = {.n = 0};
@@ -257,7 +257,7 @@ static void test_may_differ(void **state)
 
 static void test_deadline(void **state)
 {
-    /* left of their patience, and whose deadline holds after each */
+    /* what is left of each rank's patience, and whose deadline holds after it has joined */
     static const uint64_t left_ms[] = {40000, 50000, 30000, 30000 + TIMEOUT_MS, 0};
     static const uint32_t holds[] = {0, 0, 2, 2, 4};
     struct hoop_gather gather = {.n = 0};
@@ -324,7 +324,7 @@ static void test_missing(void **state)
     expect_missing(4, (const uint32_t[]){0, 2, 3}, long_hosts, 3, sentence);
 }
 
-/* Whatever room there is, the text ends within it. */
+/* Whatever room there is for the text, it ends within it. */
 static void test_short_of_room(void **state)
 {
     struct hoop_gather gather = {.n = 0};
@@ -375,7 +375,7 @@ static void test_roster(void **state)
 {
     uint64_t last_id = 0;
     (void)state;
-    /* each of these holds for all as soon as it holds for one; bit i: for rank i */
+    /* each of these is set for all as soon as one rank sets it; bit i: rank i does */
     for (uint32_t who = 0; who < 64; who++) {
         struct hoop_gather gather = {.n = 0};
         union hoop_frame frame;

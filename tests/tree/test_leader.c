@@ -1,7 +1,7 @@
 /*
- * The leader of one machine, as ranks see it that speak to it at its name: joins that succeed,
- * joins that fail, for whatever reason, and what is left of it then: every rank is told the same,
- * late ones too.
+ * The leader of one machine, as seen by ranks that connect to its name: joins that succeed, joins
+ * that fail for any reason, and what is left then. Every rank is told the same, and so are late
+ * ones.
  */
 #include "base/clock.h"
 #include "runtime/service.h"
@@ -20,7 +20,7 @@
 
 static void complete(struct client *ranks, uint32_t n)
 {
-    for (uint32_t rank = 0; rank < n; rank++) { /* not all at once: descriptors are short */
+    for (uint32_t rank = 0; rank < n; rank++) { /* one after the other, to save descriptors */
         rank_expect_roster(&ranks[rank], n);
         client_say_plain(&ranks[rank], HOOP_FRAME_READY);
     }
@@ -37,10 +37,10 @@ static void test_join(void **state)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         const uint32_t n = numbers[i];
         const struct hoop_rendezvous rendezvous = a_local_meeting();
-        serve_leader(&rendezvous); /* it is already */
+        serve_leader(&rendezvous); /* is served already */
         ranks_gather(ranks, n, n, &rendezvous);
         complete(ranks, n);
-        assert_false(is_led(&rendezvous)); /* nobody can join any more */
+        assert_false(is_led(&rendezvous)); /* no rank can join any more */
         for (uint32_t gone = 0; gone < n; gone++) {
             client_leave(&ranks[gone]);
             for (uint32_t rank = gone + 1; rank < n; rank++) {
@@ -52,7 +52,7 @@ static void test_join(void **state)
     }
 }
 
-/* Who never said which rank it is disturbs nobody. */
+/* A client that never said which rank it is disturbs no others. */
 static void test_without_a_rank(void **state)
 {
     struct client ranks[2];
@@ -66,7 +66,7 @@ static void test_without_a_rank(void **state)
     wrong.secret.bytes[0] ^= 1;
     assert_true(rank_dial(&other, &wrong, 1));
     client_expect_closed(&other, HOOP_NOT_AUTHENTICATED);
-    rank_enter(&other, &rendezvous, 0); /* another rank than its hello said */
+    rank_enter(&other, &rendezvous, 0); /* not the rank of its hello */
     const union hoop_frame another = client_join(2, 1);
     rank_say_join(&other, &another);
     client_expect_reject(&other, HOOP_REMOTE_ERROR, -1, "it sent an unexpected JOIN");
@@ -112,7 +112,7 @@ static void test_contradictions(void **state)
     }
 }
 
-/* After the roster was told nobody can join any more; who tries ends it for all. */
+/* After the roster was sent no rank can join. One that tries ends the join of all. */
 static void test_one_too_many(void **state)
 {
     struct client ranks[3];
@@ -136,7 +136,7 @@ static void test_missing(void **state)
     union hoop_frame join = client_join(6, 1);
     (void)state;
     ranks_gather(ranks, 1, 6, &rendezvous);
-    join.join.timeout_ms = 30000; /* of which most has passed: this rank ends the wait of all */
+    join.join.timeout_ms = 30000; /* mostly over already: this rank ends the wait of all */
     join.join.left_ms = 100;
     rank_enter(&ranks[1], &rendezvous, 1);
     rank_say_join(&ranks[1], &join);
@@ -164,7 +164,7 @@ static void test_unready(void **state)
                          "ranks 0, 2 of 3 arrived, but did not get ready within 30000 ms");
 }
 
-/* Those who never come do not keep it for ever. */
+/* Ranks that never come do not keep the leader for ever. */
 static void test_stays_only_so_long(void **state)
 {
     struct client rank;
@@ -200,8 +200,8 @@ static void test_reject(void **state)
                          "rank 1 (pid 1001, host here): it is too small");
 }
 
-/* The same when the others may be in already: then the comm has failed, and that rank lives. The
- * next one that ends is lost. */
+/* The same when others may be in already: then the comm has failed, and the rank that said so
+ * counts as alive. The next one that ends is lost. */
 static void test_reject_late(void **state)
 {
     struct client ranks[3];
@@ -224,7 +224,8 @@ static void test_reject_late(void **state)
     client_leave(&ranks[2]);
 }
 
-/* What no rank may say, or not yet: nobody can do without the rank that said it. */
+/* Messages that no rank may send, or not yet: the join fails, because it can't do without the rank
+ * that sent one. */
 static void test_nonsense(void **state)
 {
     static const enum hoop_frame_type types[] = {HOOP_FRAME_READY, HOOP_FRAME_GO,
@@ -239,7 +240,7 @@ static void test_nonsense(void **state)
         const char *name = hoop_frame_name(types[i / 2]);
         ranks_gather(ranks, 2, 3, &rendezvous);
         (void)snprintf(text, sizeof(text), "it sent an unexpected %s", name);
-        if (i % 2 == 0) { /* not even a rank yet */
+        if (i % 2 == 0) { /* has not even said its rank */
             rank_enter(&other, &rendezvous, 2);
             client_say_plain(&other, types[i / 2]);
             client_expect_reject(&other, HOOP_REMOTE_ERROR, -1, text);
@@ -256,7 +257,7 @@ static void test_nonsense(void **state)
     }
 }
 
-/* Ready twice, for another, say. */
+/* A rank that says READY twice may have said it for another. */
 static void test_ready_twice(void **state)
 {
     struct client ranks[3];
@@ -299,7 +300,7 @@ static void test_death_while_gathering(void **state)
     }
 }
 
-/* Told or ready: before GO all must be there. */
+/* Before GO all ranks must be there, whether they have been told the roster or are ready. */
 static void test_death_while_telling(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(seed >> 33) % below;
 }
 
-/* Nobody speaks before his connection is open. */
+/* A client says nothing before its connection is open. */
 static void come(struct client *rank, const struct hoop_rendezvous *rendezvous, uint32_t me)
 {
     (void)(rank_dial(rank, rendezvous, me) && client_opens(rank));
@@ -356,7 +357,7 @@ static void do_anything(struct client *rank, uint32_t me, const struct hoop_rend
     }
 }
 
-/* What comes of it is the business of the tests above; here nothing breaks, and nothing stays. */
+/* The results are checked by the tests above; here nothing may break, and nothing may be left. */
 static void test_any_order(void **state)
 {
     struct client ranks[3];

@@ -1,4 +1,5 @@
-/* The leader of a machine that has all ranks, though there might have been others. */
+/* The leader of a machine that turns out to have all ranks, though there might have been other
+ * machines. */
 #include "runtime/service.h"
 #include "tree/tree_client.h"
 #include <setjmp.h>
@@ -45,7 +46,7 @@ static void complete_here(struct client *ranks, uint32_t n)
     }
 }
 
-/* They need no root, and if there is one, it hears so and ends: by whatever it had heard before. */
+/* The ranks need no root. If there is one it is told so, and ends, whatever it had heard before. */
 static void test_alone(void **state)
 {
     (void)state;
@@ -60,7 +61,8 @@ static void test_alone(void **state)
     }
 }
 
-/* Who takes it for its parent before it knows its number, which it never may, is to come again. */
+/* A child dials the leader before that knows its number in the tree, which it will never get: the
+ * child is asked to come again. */
 static void test_child_of_nobody(void **state)
 {
     struct client ranks[2], child;
@@ -69,9 +71,9 @@ static void test_child_of_nobody(void **state)
     (void)serve(&rendezvous);
     serve_leader(&rendezvous);
     join_here(&ranks[0], &rendezvous, 2, 0, 60000);
-    /* one port serves all that this process does */
+    /* one port serves all of this process */
     const struct hoop_address *parent = &rendezvous.addresses[0];
-    for (int i = 0; i < 50; i++) { /* meanwhile it finds the root */
+    for (int i = 0; i < 50; i++) { /* in the meantime the leader finds the root */
         child_dial(&child, &rendezvous, parent, 1);
         client_expect_closed(&child, HOOP_AGAIN);
     }
@@ -82,7 +84,8 @@ static void test_child_of_nobody(void **state)
     await_end(&rendezvous);
 }
 
-/* The launcher says that there are others: so the root is asked, and alone nothing is settled. */
+/* The launcher says that there are other machines. So the root is asked, and the leader alone
+ * decides nothing. */
 static void test_never_alone(void **state)
 {
     struct client ranks[3];

@@ -1,7 +1,7 @@
 /*
- * The leader of a machine among several, as its ranks, its children in the tree and the root see
- * it: ranks 0 and 1 of four are here, so that this machine is the tree's number 0; ranks 2 and 3
- * are on machines 1 and 2, which the test plays, at the root and then at the leader itself.
+ * The leader of one of several machines, as seen by its ranks, its children in the tree, and the
+ * root. Ranks 0 and 1 of four are here, so this machine is number 0 in the tree. Ranks 2 and 3 are
+ * on machines 1 and 2, which the test plays, first at the root and then at the leader.
  */
 #include "base/clock.h"
 #include "runtime/service.h"
@@ -23,9 +23,9 @@
 struct world {
     struct hoop_rendezvous rendezvous;
     struct client ranks[HERE];
-    struct client machines[FAR]; /* at the root */
-    struct client children[FAR]; /* at the leader */
-    struct hoop_address parent;  /* the leader's, as the root tells it */
+    struct client machines[FAR]; /* their connections to the root */
+    struct client children[FAR]; /* their connections to the leader */
+    struct hoop_address parent;  /* the leader's address, as told by the root */
 };
 
 /* ---- The join ----------------------------------------------------------------------------- */
@@ -106,7 +106,7 @@ static void join(struct world *world, uint64_t dead_after_ms)
     for (uint32_t rank = 0; rank < HERE; rank++) {
         (void)client_expect_frame(&world->ranks[rank], HOOP_FRAME_GO);
     }
-    await_end(&world->rendezvous); /* nobody in the middle any more */
+    await_end(&world->rendezvous); /* no root is needed any more */
     assert_false(is_led(&world->rendezvous));
     for (uint32_t i = 0; i < FAR; i++) {
         client_leave(&world->machines[i]);
@@ -125,7 +125,7 @@ static void leave(struct world *world)
 
 /* ---- What passes by ----------------------------------------------------------------------- */
 
-/* The next but for signs of life. */
+/* The next message that is not a sign of life. */
 static const union hoop_frame *expect(struct client *client, enum hoop_frame_type type)
 {
     do {
@@ -154,7 +154,7 @@ static union hoop_frame a_fail(const char *text)
     return frame;
 }
 
-/* A failure goes to all others, once; those of the machine of a rank that failed know it. */
+/* A failure is told to all others, once; the machine of the failed rank knows it. */
 static void test_fail(void **state)
 {
     (void)state;
@@ -192,15 +192,15 @@ static void test_goodbye_and_losses(void **state)
     for (uint32_t i = 0; i < FAR; i++) {
         assert_int_equal(expect(&world.children[i], HOOP_FRAME_LEFT)->fate.rank, 0);
     }
-    client_leave(&world.ranks[0]); /* after a goodbye it is no loss elsewhere */
+    client_leave(&world.ranks[0]); /* after a goodbye its end is no loss elsewhere */
     assert_string_equal(expect(&world.ranks[1], HOOP_FRAME_DEAD)->fate.why, "");
-    /* the process at a child's other end: its ranks are lost with it */
+    /* the process at a child's other end: the ranks on that machine are lost with it */
     client_leave(&world.children[0]);
     const struct hoop_frame_fate *lost = &expect(&world.ranks[1], HOOP_FRAME_DEAD)->fate;
     assert_int_equal(lost->rank, 2);
     assert_string_equal(lost->why, "died, or its machine cannot be reached");
     assert_int_equal(expect(&world.children[1], HOOP_FRAME_DEAD)->fate.rank, 2);
-    /* a rank of this machine: its process lives on, but nobody hears of it any more */
+    /* a rank of this machine: its process lives on, but can't be reached any more */
     client_leave(&world.ranks[1]);
     lost = &expect(&world.children[1], HOOP_FRAME_DEAD)->fate;
     assert_int_equal(lost->rank, 1);
@@ -217,8 +217,9 @@ static void say_reject(struct client *client, const char *text)
     client_say(client, &frame);
 }
 
-/* Between two GOs a join may fail here and not there: so the comm has, but whoever says so lives,
- * and its end is no loss. That of the next is. */
+/* While GO spreads a join may fail at some ranks when others are in already. Then the comm
+ * has failed. The rank that says so counts as alive, and its end is no loss; that of the
+ * next one is. */
 static void test_failed_between(void **state)
 {
     struct world world;
@@ -252,7 +253,7 @@ static void beat(struct client *client, uint64_t waiting_since)
     client_say(client, &frame);
 }
 
-/* Who is silent is lost, but only while somebody waits. */
+/* A silent rank is lost, but only while another waits. */
 static void test_silence(void **state)
 {
     struct world world;
@@ -261,7 +262,7 @@ static void test_silence(void **state)
     join(&world, 200);
     uint64_t deadline = hoop_deadline_ns(600);
     while (hoop_now_ns() < deadline) {
-        hoop_wait_briefly(); /* nobody waits: all are silent, and nothing happens */
+        hoop_wait_briefly(); /* no rank waits: all are silent, and nothing happens */
     }
     const uint64_t since = hoop_now_ns();
     deadline = hoop_deadline_ns(TREE_TEST_LONG_MS);
@@ -293,8 +294,8 @@ static void expect_all(struct world *world, hoop_result_t code, int rank, const 
     await_end(&world->rendezvous);
 }
 
-/* A rank of this machine cannot go on, or ends: the root tells all. So does this leader tell its
- * neighbours, before it ends: they might be in, and take it for dead. */
+/* A rank of this machine can't go on, or ends: the root tells all. This leader also tells its
+ * neighbours before it ends: they might be in, and would take it for dead. */
 static void test_rank_fails(void **state)
 {
     (void)state;
@@ -319,7 +320,7 @@ static void test_rank_fails(void **state)
     }
 }
 
-/* A machine fails: what the root says is what all ranks hear. */
+/* A machine fails: all ranks are told what the root says. */
 static void test_machine_fails(void **state)
 {
     (void)state;
@@ -336,7 +337,7 @@ static void test_machine_fails(void **state)
             expect_all(&world, HOOP_OUT_OF_MEMORY, 3, "no room for rank 3");
         } else {
             ready(&world);
-            client_leave(&world.children[1]); /* the tree breaks; nobody knows better */
+            client_leave(&world.children[1]); /* the tree breaks, with no other reason known */
             for (uint32_t i = 0; i < HERE; i++) {
                 client_expect_reject(&world.ranks[i], HOOP_REMOTE_ERROR, -1,
                                      "the leader of machine 2 (host m2, pid 77) ended during the "
@@ -353,19 +354,20 @@ static void test_machine_fails(void **state)
     }
 }
 
-/* Who is no child is not let in; a child that comes again takes the place of what it was. */
+/* A machine that is not a child is not let in. A child that comes again replaces its old
+ * connection. */
 static void test_children(void **state)
 {
     struct world world;
     struct client other;
     (void)state;
     start(&world, 5000);
-    /* of another parent: no hello that fits */
+    /* a child of another parent: its hello does not fit */
     child_dial(&other, &world.rendezvous, &world.parent, 5);
     client_expect(&other, CLIENT_OPENED);
     client_expect(&other, CLIENT_CLOSED);
     client_leave(&other);
-    /* of this one, and too late: it ends before it said anything */
+    /* a child of this parent, but too late: it ends before it has said anything */
     child_dial(&other, &world.rendezvous, &world.parent, 1);
     client_expect(&other, CLIENT_OPENED);
     ready(&world);
@@ -382,7 +384,7 @@ static void test_children(void **state)
     leave(&world);
 }
 
-/* The root ends: nobody can tell all any more, so that the tree does. */
+/* The root ends: nobody could tell all ranks any more, so the whole tree ends. */
 static void test_root_ends(void **state)
 {
     struct world world;

@@ -1,4 +1,5 @@
-/* The root: who is told what when all is well; strangers, nonsense; and where it is served. */
+/* The root: what machines are told if all goes well; strangers and invalid messages; and where the
+ * root is served. */
 #include "base/clock.h"
 #include "control/endpoint.h"
 #include "harness/fds.h"
@@ -36,7 +37,7 @@ static void expect_tree(struct client *machine, uint32_t number, uint32_t count,
     assert_memory_equal(&tree->parent, &parent, sizeof(parent));
 }
 
-/* The whole roster; machine_of says on which number each rank is. */
+/* Expects the whole roster; machine_of: the number of each rank's machine. */
 static void expect_roster(struct client *machine, uint32_t machines, uint32_t n,
                           const uint32_t *machine_of, const uint32_t *who)
 {
@@ -66,7 +67,7 @@ static void expect_roster(struct client *machine, uint32_t machines, uint32_t n,
     }
 }
 
-/* Machines are numbered in the order in which the ranks name them. */
+/* Machines are numbered in the order of their lowest ranks. */
 static void number(uint32_t count, uint32_t n, uint32_t step, uint32_t *ret_who,
                    uint32_t *ret_machine_of)
 {
@@ -103,7 +104,7 @@ static void arrange(uint32_t count, uint32_t n, uint32_t step)
     expect_roster(&machines[who[0]], count, n, machine_of, who);
     assert_true(is_served(&rendezvous));
     client_say_plain(&machines[who[0]], HOOP_FRAME_READY);
-    for (uint32_t i = 0; i < count; i++) { /* nobody else was told the roster */
+    for (uint32_t i = 0; i < count; i++) { /* only machine 0 was sent the roster */
         client_expect_closed(&machines[i], HOOP_REMOTE_ERROR);
     }
     assert_false(is_served(&rendezvous));
@@ -115,7 +116,7 @@ static void test_arrangements(void **state)
     (void)state;
     for (uint32_t count = 1; count <= MACHINES; count++) {
         for (uint32_t step = 1; step <= 3; step++) {
-            if (count % step != 0 || step == 1) { /* else it does not reach all machines */
+            if (count % step != 0 || step == 1) { /* otherwise not all machines have ranks */
                 arrange(count, count, step);
                 arrange(count, 2 * count + 1, step);
                 arrange(count, 70, step);
@@ -144,7 +145,7 @@ static int a_port(struct hoop_address *ret)
     return fd;
 }
 
-/* Two rendezvous at one port, and both once more when they are over. */
+/* Two rendezvous at one port, and both again when they are over. */
 static void test_two_at_one_port(void **state)
 {
     struct client machines[4];
@@ -154,7 +155,7 @@ static void test_two_at_one_port(void **state)
     second.addresses[0] = first.addresses[0];
     for (int round = 0; round < 2; round++) {
         const struct hoop_address address = serve(&first);
-        const struct hoop_address again = serve(&first); /* it does already */
+        const struct hoop_address again = serve(&first); /* it is served already */
         assert_memory_equal(&address, &first.addresses[0], sizeof(address));
         assert_memory_equal(&address, &again, sizeof(address));
         machines_gather(machines, 2, 2, 2, &first);
@@ -172,7 +173,7 @@ static void test_two_at_one_port(void **state)
     }
 }
 
-/* All ranks on one machine find each other there, and may drop the root at any time. */
+/* All ranks are on one machine and find each other there; they may leave the root at any time. */
 static void test_one_machine(void **state)
 {
     (void)state;
@@ -185,7 +186,7 @@ static void test_one_machine(void **state)
         }
         client_leave(&machine);
         await_end(&rendezvous);
-        /* or before all were known here: whoever sees them in ends it */
+        /* also before the root knew all of them: a rank that is in ends it */
         machines_gather(&machine, 1, 4, 3, &rendezvous);
         retire(&rendezvous);
         client_expect_closed(&machine, HOOP_REMOTE_ERROR);
@@ -216,7 +217,7 @@ static void test_strangers(void **state)
     wrong.secret.bytes[31] ^= 1;
     machine_dial(&stranger, &wrong, &address, &hello, false);
     client_expect_closed(&stranger, HOOP_NOT_AUTHENTICATED);
-    for (uint32_t kind = 1; kind < HOOP_HELLO_KINDS; kind++) { /* nobody expects those */
+    for (uint32_t kind = 1; kind < HOOP_HELLO_KINDS; kind++) { /* kinds that are not expected */
         if (kind != HOOP_HELLO_TO_ROOT) {
             hello.hello.kind = kind;
             hello.hello.to = kind >= HOOP_HELLO_PEER ? 1 : 0;
@@ -224,12 +225,12 @@ static void test_strangers(void **state)
             client_expect_closed(&stranger, HOOP_AGAIN);
         }
     }
-    /* of a rendezvous that is not served here: it may be, in a moment */
+    /* of a rendezvous that is not served here, but might be in a moment */
     wrong.name[5] = 'x';
     hello = machine_hello(&wrong);
     machine_dial(&stranger, &wrong, &address, &hello, false);
     client_expect_closed(&stranger, HOOP_AGAIN);
-    /* none of them disturbed the join */
+    /* none of them has disturbed the join */
     machine_say_join(&machines[1], 1, 2, 1);
     complete(machines, &rendezvous);
 }
@@ -243,7 +244,8 @@ static void expect_unexpected(struct client *machine, const union hoop_frame *fr
     client_expect_reject(machine, HOOP_REMOTE_ERROR, -1, text);
 }
 
-/* What no machine may say, or not yet, or not twice: it only ends that machine's connection. */
+/* Messages that no machine may send, or not yet, or not twice: they only end that machine's
+ * connection. */
 static void test_nonsense(void **state)
 {
     static const enum hoop_frame_type types[] = {
@@ -270,14 +272,14 @@ static void test_nonsense(void **state)
         }
         expect_unexpected(&other, &frame);
     }
-    machine_enter(&other, &rendezvous, &address); /* a rank of a machine that nobody knows */
+    machine_enter(&other, &rendezvous, &address); /* a rank of a machine that is not known */
     frame = machine_join(2, 3, 2);
     expect_unexpected(&other, &frame);
     machine_enter(&other, &rendezvous, &address);
     hoop_frame_init(&frame, HOOP_FRAME_REJECT);
     frame.reject.code = HOOP_SYSTEM_ERROR;
     expect_unexpected(&other, &frame);
-    machine_enter(&other, &rendezvous, &address); /* one machine at two addresses */
+    machine_enter(&other, &rendezvous, &address); /* one machine with two addresses */
     machine_say_place(&other, 2);
     hoop_frame_init(&frame, HOOP_FRAME_INFO);
     frame.info.address = machine_address(3);
@@ -288,7 +290,7 @@ static void test_nonsense(void **state)
     complete(machines, &rendezvous);
 }
 
-/* Bytes that are no message, after the proof. */
+/* After the proof: bytes that are no message. */
 static void test_noise(void **state)
 {
     struct client machines[2];
@@ -304,9 +306,9 @@ static void test_noise(void **state)
         client_expect(&noisy, CLIENT_OPENED);
         assert_true(noisy.fd >= 0);
         assert_int_equal(hoop_random(&frame, sizeof(frame)), HOOP_OK);
-        if (i % 3 == 1) { /* half of a message, and no more */
+        if (i % 3 == 1) { /* half of a message */
             frame = machine_join(4, 3, 2);
-        } else if (i % 3 == 2) { /* a sound head with a body of noise */
+        } else if (i % 3 == 2) { /* a valid header with a random body */
             frame.header = machine_join(4, 3, 2).header;
             frame.header.type = (uint16_t)(1 + i % (HOOP_FRAME_TYPE_COUNT - 1));
         }
@@ -319,7 +321,7 @@ static void test_noise(void **state)
 
 /* ---- Where it is served ------------------------------------------------------------------- */
 
-/* 203.0.113.0/24 is for documentation: nobody's. */
+/* 203.0.113.0/24 is reserved for documentation: nobody has this address. */
 static const struct hoop_address elsewhere = {.family = 4, .port = 29500, .ip = {203, 0, 113, 7}};
 
 static void test_not_here(void **state)
@@ -341,14 +343,14 @@ static void test_not_here(void **state)
         failure.text,
         "the rendezvous cannot be served: 203.0.113.7:29500 is not an address of this "
         "machine; 127.0.0.1 is for this machine alone, and the rendezvous is not");
-    rendezvous.address_count = HOOP_RENDEZVOUS_ADDRESSES; /* more than a sentence has room for */
+    rendezvous.address_count = HOOP_RENDEZVOUS_ADDRESSES; /* more than an error text has room for */
     for (uint32_t i = 0; i < HOOP_RENDEZVOUS_ADDRESSES; i++) {
         rendezvous.addresses[i] = elsewhere;
     }
     assert_int_equal(try_serve(&rendezvous, &address, &failure), HOOP_INVALID_USAGE);
 }
 
-/* The first port is somebody else's, the second is free. */
+/* The first port belongs to another program, the second is free. */
 static void test_taken(void **state)
 {
     struct hoop_rendezvous rendezvous = a_meeting();
@@ -367,12 +369,12 @@ static void test_taken(void **state)
     assert_int_not_equal(serve(&rendezvous).port, taken);
     rendezvous.addresses[0] = rendezvous.addresses[1];
     retire(&rendezvous);
-    retire(&rendezvous); /* there is none any more */
+    retire(&rendezvous); /* it is no longer served */
     close(fd);
 }
 
-/* The first port is another user's, who may be waiting for this job: that is no port to pass over.
- * Only root can play another user. */
+/* The first port belongs to another user, who may be waiting for this job, so it must not be passed
+ * over. Only root can play another user. */
 static void test_foreign(void **state)
 {
     struct hoop_rendezvous rendezvous = a_meeting();
@@ -447,7 +449,7 @@ static uint16_t open_door(struct opening *opening, uint16_t port, uint16_t first
     return hoop_endpoint_address(opening->endpoint)->port;
 }
 
-/* An endpoint that fits is shared, and shut by its last user. */
+/* An endpoint that fits is shared, and closed by its last user. */
 static void test_port_ranges(void **state)
 {
     struct hoop_address ports[2];
@@ -462,7 +464,7 @@ static void test_port_ranges(void **state)
     assert_int_equal(open_door(&endpoints[0], a, 0, 0), a);
     assert_int_equal(open_door(&endpoints[1], b, 0, 0), b);
     assert_int_equal(fds_count(0), fds + 2);
-    assert_int_equal(open_door(&endpoints[2], a, b, b), a); /* the port counts, then the range */
+    assert_int_equal(open_door(&endpoints[2], a, b, b), a); /* the port comes before the range */
     assert_int_equal(open_door(&endpoints[3], 0, b, b), b);
     const uint16_t any = open_door(&endpoints[4], 0, 0, 0);
     assert_true(any == a || any == b);
@@ -475,7 +477,7 @@ static void test_port_ranges(void **state)
     assert_int_equal(fds_count(0), fds);
 }
 
-/* At a file: it says where the root is, as long as there is one. */
+/* With a file: it tells where the root is, as long as there is one. */
 static void test_file(void **state)
 {
     static const char key[HOOP_RENDEZVOUS_KEY_BYTES] = "0123456789abcdef0123456789abcdef";

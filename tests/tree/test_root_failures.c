@@ -1,6 +1,6 @@
 /*
- * Joins over a root that fail: whatever the reason, every machine is told the same, late ones too,
- * and then nothing of the root stays.
+ * Joins by way of a root that fail: whatever the reason, every machine is told the same, late ones
+ * too, and then nothing of the root is left.
  */
 #include "runtime/service.h"
 #include "tree/tree_client.h"
@@ -41,7 +41,7 @@ static void test_contradictions(void **state)
     }
 }
 
-/* After the roster was told nobody can join any more. */
+/* After the roster was sent no rank can join. */
 static void test_one_too_many(void **state)
 {
     struct client machines[3];
@@ -58,10 +58,10 @@ static void test_one_too_many(void **state)
                              "rank 1 came twice: as pid 1001 on host m1 and as pid 1001 on host "
                              "m2");
     }
-    await_end(&rendezvous); /* both ranks know */
+    await_end(&rendezvous); /* both ranks have been told */
 }
 
-/* When all have been told, also those who were only just coming, nobody needs to stay. */
+/* Once all have been told, even those that were just coming, the root need not stay. */
 static void test_all_told(void **state)
 {
     struct client machines[2];
@@ -93,7 +93,7 @@ static void test_missing(void **state)
     (void)state;
     machines_gather(machines, 2, 6, 2, &rendezvous);
     const struct hoop_address at = serve(&rendezvous);
-    join.join.timeout_ms = 30000; /* of which most has passed: this rank ends the wait of all */
+    join.join.timeout_ms = 30000; /* mostly over already: this rank ends the wait of all */
     join.join.left_ms = 100;
     client_say(&machines[0], &join);
     hoop_address_format(&at, address, sizeof(address));
@@ -121,10 +121,10 @@ static void test_unready(void **state)
                              "30000 ms; can they reach each other? host m0 (10.0.0.0:4000), host "
                              "m1 (10.0.0.1:4001), host m2 (10.0.0.2:4002) and 1 more");
     }
-    await_end(&rendezvous); /* they all know */
+    await_end(&rendezvous); /* all have been told */
 }
 
-/* Those who do not close, and those who never come, do not keep the root for ever. */
+/* Machines that do not close their connections, or never come, do not keep the root for ever. */
 static void test_stays_only_so_long(void **state)
 {
     struct client machine;
@@ -145,7 +145,7 @@ static void test_stays_only_so_long(void **state)
 static void test_reject(void **state)
 {
     static const struct {
-        uint32_t ranks; /* of 5 have joined */
+        uint32_t ranks; /* how many of 5 have joined */
         int32_t rank, blamed;
     } cases[] = {{3, 2, 2}, {3, 5, -1}, {3, -1, -1}, {0, 4, 4}, {5, 0, 0}};
     (void)state;
@@ -166,7 +166,7 @@ static void test_reject(void **state)
             client_expect_reject(&machines[m], HOOP_OUT_OF_MEMORY, cases[i].blamed,
                                  "rank 2 is too small");
         }
-        if (cases[i].ranks == 5) { /* they all know */
+        if (cases[i].ranks == 5) { /* all have been told */
             await_end(&rendezvous);
         } else {
             machines_expect_failure(machines, 0, &rendezvous, HOOP_OUT_OF_MEMORY, cases[i].blamed,
@@ -175,7 +175,8 @@ static void test_reject(void **state)
     }
 }
 
-/* Nonsense from a machine with ranks: nobody can do without it. */
+/* An invalid message from a machine with ranks: the join fails, because it can't do without
+ * them. */
 static void test_nonsense(void **state)
 {
     struct client machines[2];
@@ -189,7 +190,7 @@ static void test_nonsense(void **state)
                             "an unexpected GO");
 }
 
-/* Only machine 0 knows that all are ready. */
+/* Only machine 0 knows when all are ready. */
 static void test_ready_from_another(void **state)
 {
     struct client machines[2];
@@ -206,7 +207,7 @@ static void test_ready_from_another(void **state)
 
 /* ---- Machines that die -------------------------------------------------------------------- */
 
-/* Before it has brought a rank, a machine is missed only for those. */
+/* A machine that has not brought a rank yet is missed only if its ranks are. */
 static void test_death_without_ranks(void **state)
 {
     (void)state;
@@ -230,7 +231,7 @@ static void test_death_without_ranks(void **state)
     }
 }
 
-/* The rank in whose process the machine's leader was is the one that is blamed, if any is. */
+/* The error names the rank in whose process the machine's leader was, if it names any. */
 static void test_death_while_gather(void **state)
 {
     static const int blamed[] = {1, 7, -1};
@@ -274,7 +275,7 @@ static void test_death_while_telling(void **state)
     }
 }
 
-/* The only machine so far ends before it brought all: those who come learn it. */
+/* The only machine so far ends before it has brought all ranks: those that come later are told. */
 static void test_death_of_the_only_one(void **state)
 {
     struct client machine;
@@ -295,7 +296,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(seed >> 33) % below;
 }
 
-/* Nobody speaks before his connection is open. */
+/* A client says nothing before its connection is open. */
 static void come(struct client *machine, const struct hoop_rendezvous *rendezvous,
                  const struct hoop_address *address)
 {
@@ -304,7 +305,7 @@ static void come(struct client *machine, const struct hoop_rendezvous *rendezvou
     (void)client_opens(machine);
 }
 
-/* One sound message, which may be out of place; or the machine goes, or comes anew. */
+/* One valid message, perhaps at the wrong time; or the machine leaves, or comes again. */
 static void do_anything(struct client *machine, uint32_t who,
                         const struct hoop_rendezvous *rendezvous,
                         const struct hoop_address *address)
@@ -332,7 +333,7 @@ static void do_anything(struct client *machine, uint32_t who,
     }
 }
 
-/* What comes of it is the business of the tests above; here nothing breaks, and nothing stays. */
+/* The results are checked by the tests above; here nothing may break, and nothing may be left. */
 static void test_any_order(void **state)
 {
     struct client machines[4];

@@ -1,4 +1,4 @@
-/* Clients that say what a test wants; see tree_client.h. */
+/* Clients that send what a test wants; see tree_client.h. */
 #include "tree/tree_client.h"
 #include "base/clock.h"
 #include "control/endpoint.h"
@@ -17,10 +17,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+static pthread_mutex_t client_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all queues */
 
-static pthread_mutex_t client_lock = PTHREAD_MUTEX_INITIALIZER; /* the queues of all */
-
-/* What the service thread is to do. */
+/* What the service thread has to do. */
 struct client_call {
     struct client *client;
     const struct hoop_place *place;
@@ -65,10 +64,10 @@ static bool client_message(void *arg, struct hoop_connection *connection,
     struct client_event event = {.kind = CLIENT_MESSAGE};
     (void)fds;
     if (frame->header.type == HOOP_FRAME_INFO && frame->info.pid == (int32_t)getpid()) {
-        if (frame->info.address.family != 0) { /* and asks a rank for the port of its process */
+        if (frame->info.address.family != 0) { /* it also asks for the port of a rank's process */
             hoop_connection_send(connection, &frame->header, NULL, 0);
         }
-        return true; /* the server says who it is: this process */
+        return true; /* the server tells who it is: this process */
     }
     memcpy(&event.frame, frame, frame->header.bytes);
     client_hear(arg, &event);
@@ -263,7 +262,7 @@ union hoop_frame client_join(uint32_t n, uint32_t rank)
 
 /* ---- A root ------------------------------------------------------------------------------- */
 
-/* It was free a moment ago. */
+/* A port that was free a moment ago. */
 static uint16_t a_port(void)
 {
     const struct hoop_address any = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -336,7 +335,7 @@ bool is_served(const struct hoop_rendezvous *rendezvous)
     struct client client;
     machine_dial(&client, rendezvous, &rendezvous->addresses[0], &hello, false);
     const bool there = client_opens(&client);
-    if (!there) { /* the port is shut, or another rendezvous is served there */
+    if (!there) { /* nobody listens, or another rendezvous is served there */
         const hoop_result_t code = client.heard.failure.code;
         assert_true(code == HOOP_AGAIN || code == HOOP_REMOTE_ERROR);
     }
@@ -448,7 +447,7 @@ void machines_expect_failure(struct client *machines, uint32_t count,
     for (uint32_t i = 0; i < count; i++) {
         client_expect_reject(&machines[i], code, rank, words);
     }
-    const struct hoop_address address = serve(rendezvous); /* it is still: says where */
+    const struct hoop_address address = serve(rendezvous); /* it still is: returns where */
     machine_enter(&late, rendezvous, &address);
     machine_say_place(&late, 9);
     client_expect_reject(&late, code, rank, words);

@@ -1,10 +1,10 @@
 /*
- * Clients of a root or of a leader: each is nothing but a control connection to an address that
- * proves the secret and then says what the test wants. What it hears is queued for the main thread,
- * which waits for it with a deadline, and asserts. The server is known by where it listens alone.
+ * Clients of a root or of a leader. Each is only a control connection that proves the secret and
+ * then sends what the test wants. What it receives is queued for the main thread, which waits for
+ * it with a deadline, and asserts. Of the server only its address is known.
  *
  * A client plays a machine at a root, or a rank at a leader. Machine `who` is host m<who> at
- * 10.0.0.<who>:4000+who, its leader in process 100 + who. A rank is in this process.
+ * 10.0.0.<who>:4000+who, with its leader in process 100 + who. A rank is in this process.
  */
 #ifndef TREE_CLIENT_H
 #define TREE_CLIENT_H
@@ -24,8 +24,8 @@ struct client_event {
 };
 
 struct client {
-    struct hoop_connection *connection; /* the service thread's; NULL: closed */
-    bool bare;                          /* asked for: fd is the socket, as soon as it is open */
+    struct hoop_connection *connection; /* for the service thread; NULL: closed */
+    bool bare; /* set by the test: fd becomes the socket as soon as it is open */
     int fd;
     struct client_event *first, **last; /* not taken yet */
     struct client_event heard;          /* the last one taken */
@@ -33,42 +33,42 @@ struct client {
 
 /* ---- Any ---------------------------------------------------------------------------------- */
 
-/* Connects with this hello, and does not wait for an answer. False: nobody is there. */
+/* Connects with this hello, and does not wait for an answer. False: nobody listens. */
 bool client_dial(struct client *client, const struct hoop_place *place,
                  const struct hoop_rendezvous *rendezvous, const union hoop_frame *hello,
                  bool bare);
-/* Closes, without a word. What was not taken is forgotten. */
+/* Closes without a goodbye. Events that were not taken are dropped. */
 void client_leave(struct client *client);
 
 void client_say(struct client *client, const union hoop_frame *frame);
 void client_say_plain(struct client *client, enum hoop_frame_type type);
 
-/* What is heard next is this. */
+/* The next event must be this. */
 void client_expect(struct client *client, enum client_heard kind);
-/* Is it let in? */
+/* Is the client let in? */
 bool client_opens(struct client *client);
 const union hoop_frame *client_expect_frame(struct client *client, enum hoop_frame_type type);
 void client_expect_closed(struct client *client, hoop_result_t code);
-/* A failure, in words that begin like this; it closes as it should. */
+/* Expects a failure with a text that begins like this, and then the end of the connection. */
 void client_expect_reject(struct client *client, hoop_result_t code, int rank, const char *words);
 
-/* A machine's leader dials one that it takes for its parent. */
+/* A machine's leader dials the one that it takes for its parent. */
 void child_dial(struct client *child, const struct hoop_rendezvous *rendezvous,
                 const struct hoop_address *parent, uint32_t machine);
 
-/* A join as any rank of a test makes it. */
+/* A valid join, as the tests use it. */
 union hoop_frame client_join(uint32_t n, uint32_t rank);
 
 /* ---- A root, and machines ----------------------------------------------------------------- */
 
-/* A new one, at a port of 127.0.0.1 that was free a moment ago. */
+/* A new rendezvous, at a port of 127.0.0.1 that was free a moment ago. */
 struct hoop_rendezvous a_meeting(void);
 hoop_result_t try_serve(const struct hoop_rendezvous *rendezvous, struct hoop_address *ret_address,
                         struct hoop_failure *ret_failure);
-/* Serves it, if it is not served already; says where. */
+/* Serves the rendezvous, if it is not served already. Returns where. */
 struct hoop_address serve(const struct hoop_rendezvous *rendezvous);
 void retire(const struct hoop_rendezvous *rendezvous);
-/* Does somebody at its address take a machine in? */
+/* Does somebody at its address accept machines? */
 bool is_served(const struct hoop_rendezvous *rendezvous);
 void await_end(const struct hoop_rendezvous *rendezvous);
 
@@ -80,7 +80,7 @@ void machine_dial(struct client *client, const struct hoop_rendezvous *rendezvou
 void machine_enter(struct client *client, const struct hoop_rendezvous *rendezvous,
                    const struct hoop_address *address);
 
-/* The address of machine `who`, and a join of a rank in its leader's process. */
+/* The address of machine `who`, and the join of a rank in its leader's process. */
 struct hoop_address machine_address(uint32_t who);
 union hoop_frame machine_join(uint32_t who, uint32_t n, uint32_t rank);
 void machine_say_place(struct client *client, uint32_t who);
@@ -89,38 +89,38 @@ void machine_say_join(struct client *client, uint32_t who, uint32_t n, uint32_t 
 /* `count` machines bring the first `ranks` of n ranks: rank r is on machine r % count. */
 void machines_gather(struct client *machines, uint32_t count, uint32_t n, uint32_t ranks,
                      const struct hoop_rendezvous *rendezvous);
-/* All hear their places, and machine 0 the roster, of at most HOOP_MAX_FDS ranks. */
+/* All machines are told their places, and machine 0 the roster, of at most HOOP_MAX_FDS ranks. */
 void machines_expect_roster(struct client *machines, uint32_t count);
-/* All are told this, and so is another one, which comes late; then nothing is left. */
+/* All are told this failure, and so is another machine, which comes late; then nothing is left. */
 void machines_expect_failure(struct client *machines, uint32_t count,
                              const struct hoop_rendezvous *rendezvous, hoop_result_t code, int rank,
                              const char *words);
 
 /* ---- A leader, and ranks ------------------------------------------------------------------ */
 
-/* A new one, of this machine alone, and served. */
+/* A new rendezvous for this machine alone, which is served. */
 struct hoop_rendezvous a_local_meeting(void);
 void serve_leader(const struct hoop_rendezvous *rendezvous);
-/* Does somebody take ranks in? */
+/* Does somebody accept ranks? */
 bool is_led(const struct hoop_rendezvous *rendezvous);
 void await_leader_end(const struct hoop_rendezvous *rendezvous);
 
 /* Connects as this rank, and proves itself. */
 void rank_enter(struct client *client, const struct hoop_rendezvous *rendezvous, uint32_t rank);
-/* The same, without waiting for anything; false: nobody is there. */
+/* The same without waiting. False: nobody listens. */
 bool rank_dial(struct client *client, const struct hoop_rendezvous *rendezvous, uint32_t rank);
-/* A join, with a wake descriptor. */
+/* Sends a join, with a wake descriptor. */
 void rank_say_join(struct client *client, const union hoop_frame *join);
 void rank_expect_roster(struct client *client, uint32_t n);
 
 /* The first `count` of n ranks enter and join. */
 void ranks_gather(struct client *ranks, uint32_t count, uint32_t n,
                   const struct hoop_rendezvous *rendezvous);
-/* This one comes late, and is told this. */
+/* This rank comes late, and is told this failure. */
 void rank_expect_late(struct client *client, const struct hoop_rendezvous *rendezvous, uint32_t n,
                       uint32_t rank, hoop_result_t code, int blamed, const char *words);
-/* The first `count` are told this; those after them, up to n, come late and are told the same; then
- * nothing is left. */
+/* The first `count` ranks are told this failure. The others, up to n, come late and are told the
+ * same; then nothing is left. */
 void ranks_expect_failure(struct client *ranks, uint32_t count, uint32_t n,
                           const struct hoop_rendezvous *rendezvous, hoop_result_t code, int rank,
                           const char *words);
