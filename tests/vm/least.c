@@ -1,15 +1,15 @@
 /*
- * The least that an all_reduce takes over verbs: nothing but writes with a word, each message one
- * of them, into registered memory, and sums where they lie. No header, check, credit or choice; a
- * packet that is lost may be the end of it. Beside it, in turn, what ib_write_lat prints: half of a
- * round trip between two ranks.
+ * The least time that an all_reduce takes over verbs: each message is one write with immediate data
+ * to registered memory, and sums are made in place. There is no header, check, credit or choice,
+ * and a lost packet may end it. In turn with that, what ib_write_lat prints: half of a round trip
+ * between two ranks.
  *
  *     least RANKS BYTES ITERATIONS      in tests/vm/run with so many devices; 2 to 4 ranks
  *
  * Prints medians, us: "half 21.3 oneshot 42.9", for 3 ranks "half 410 pairwise 1310", for 4
  * "half 1372 pairwise 4452 halving 4128".
- * Slots and sums are those of every other operation: who is in the next but one has got what
- * everybody sent in the next, after they had done with this one.
+ * Slots and sums are used again in every other operation: a rank in the next but one has received
+ * what all sent in the next, which they did after they were done with this one.
  */
 #include <infiniband/verbs.h>
 #include <sched.h>
@@ -32,7 +32,7 @@
 #define RECEIVES 64
 #define INLINE_BYTES 256
 
-/* Of one rank, for the queue with another. */
+/* One rank's side of its queue with another. */
 struct end {
     uint32_t queue, key;
     uint64_t memory;
@@ -48,7 +48,7 @@ static int n, me, barriers;
 static size_t bytes; /* of a vector */
 static uint32_t operation;
 static bool crowded;
-/* The vector; then for every other operation one slot for each rank, and the sums. */
+/* The vector, and then for even and odd operations: a slot for each rank, and the sums. */
 static char *memory;
 static struct ibv_mr *region;
 static struct ibv_cq *events;
@@ -169,7 +169,7 @@ static void set_up(void)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* From here to there, both in the memory that all have alike. */
+/* Writes from one offset to another; the memory is laid out alike on all ranks. */
 static void put(int peer, size_t from, size_t to, size_t count)
 {
     const struct end *end = &shared->ends[peer][me];
@@ -185,7 +185,7 @@ static void put(int peer, size_t from, size_t to, size_t count)
     need(ibv_post_send(queues[peer], &wr, &bad) == 0, "ibv_post_send");
 }
 
-/* The next message of this peer. */
+/* Waits for the next message of this peer. */
 static void await(int peer)
 {
     awaited[peer]++;
@@ -237,7 +237,7 @@ static size_t part_at(int rank)
     return bytes / sizeof(float) * (size_t)rank / (size_t)n * sizeof(float);
 }
 
-/* Each sums a part of everybody's, and tells it to all. */
+/* Each rank sums one part of all vectors, and sends it to all. */
 static void pairwise(void)
 {
     const size_t mine = part_at(me), part = part_at(me + 1) - mine;
@@ -258,7 +258,7 @@ static void pairwise(void)
     }
 }
 
-/* Halves with one peer, of these halves with the next, and back. */
+/* Exchanges halves with one peer, halves of these with the next, and then the same backwards. */
 static void halving(void)
 {
     size_t at = 0, count = bytes, from = 0;
