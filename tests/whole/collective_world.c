@@ -58,12 +58,12 @@ static const struct hoop_collective_row *row_of(const struct world_shape *shape)
 
 /* ---- A device, if HOOP_CUDA names a fake one ------------------------------------------------ */
 
-static ptrdiff_t device_view; /* 0: there is none */
-static bool device_mixed;     /* buffers of the host, too */
+static ptrdiff_t device_view; /* 0: no device */
+static bool device_mixed;     /* some buffers are host memory */
 static fake_cuda_launches_t *device_launches;
-static int devices; /* rank r's is r modulo that */
+static int devices; /* rank r's device is r modulo this */
 static hoop_cu_context_t device_contexts[8];
-static hoop_stream_t device_streams[8][3]; /* the first is the default one */
+static hoop_stream_t device_streams[8][3]; /* the first one is the default stream */
 
 static void device_open(void)
 {
@@ -81,7 +81,7 @@ static void device_open(void)
     device_view = view();
     assert_true(hoop_cuda_load());
     assert_int_equal(hoop_cuda.device_count(&devices), 0);
-    for (int i = devices - 1; i >= 0; i--) { /* the last is the calling thread's */
+    for (int i = devices - 1; i >= 0; i--) { /* the last one that is made current stays so */
         assert_int_equal(hoop_cuda.primary_retain(&device_contexts[i], i), 0);
         assert_int_equal(hoop_cuda.context_push(device_contexts[i]), 0);
         assert_int_equal(hoop_cuda.stream_create(&device_streams[i][1], 0), 0);
@@ -101,7 +101,7 @@ static void device_settle(void)
     }
 }
 
-/* Were there kernels that folded where the buffers are, if they may? */
+/* Checks whether kernels folded on the device if, and only if, they may. */
 static void device_check(void)
 {
     const char *transport = getenv("HOOP_TRANSPORT");
@@ -177,7 +177,7 @@ static size_t extent_bytes(const struct world *world, const struct world_shape *
            hoop_datatype_bytes(shape->type);
 }
 
-/* Both buffers of a rank; in place one is part of the other, as NCCL has it. */
+/* Makes both buffers of a rank; in place one is a part of the other, as with NCCL. */
 static void rank_prepare(const struct world *world, const struct world_shape *shape,
                          struct world_rank *rank, int r)
 {
@@ -206,7 +206,7 @@ static void rank_prepare(const struct world *world, const struct world_shape *sh
 
 /* ---- What is expected ----------------------------------------------------------------------- */
 
-/* The fold of a range of everybody's copied input, lower rank first, from `first` round. */
+/* Folds a range of all ranks' copied inputs: lower ranks first, or beginning with `first`. */
 static void fold_from(const struct world *world, const struct world_shape *shape, uint8_t **ins,
                       int first, size_t off, size_t count, uint8_t *ret)
 {
@@ -221,7 +221,7 @@ static void fold_from(const struct world *world, const struct world_shape *shape
     reference_fold(shape->type, shape->op, divisor, src, n, count, ret);
 }
 
-/* The same, rounded at each hop: ring and chain. */
+/* The same, rounded after every addition, as ring and chain do. */
 static void fold_hops(const struct world *world, const struct world_shape *shape, uint8_t **ins,
                       int first, size_t off, size_t count, uint8_t *ret)
 {
@@ -236,7 +236,7 @@ static void fold_hops(const struct world *world, const struct world_shape *shape
     }
 }
 
-/* Which order the plan has: that of the ranks, or round the ring. */
+/* Does the plan fold round the ring, and not in rank order? */
 static bool goes_round(const struct world *world, const struct world_shape *shape)
 {
     char json[2048];
@@ -250,7 +250,7 @@ static bool goes_round(const struct world *world, const struct world_shape *shap
     return world->n > 1 && strstr(json, "\"order\":\"ring\"") != NULL;
 }
 
-/* Every shard goes round the ring for itself. */
+/* Each shard goes round the ring. */
 static void fold_shards(const struct world *world, const struct world_shape *shape, uint8_t **ins,
                         uint8_t *ret)
 {
@@ -275,7 +275,8 @@ static void expect(const struct world *world, const struct world_shape *shape, b
         return;
     }
     if (row->folds) {
-        /* reduce_scatter's shard is the rank's own, reduce's chain ends at the root: after r+1. */
+        /* reduce_scatter's shard is the rank's own, and reduce's chain ends at the root: both begin
+         * at r+1 */
         (round ? fold_hops : fold_from)(world, shape, ins, round ? r + 1 : 0, off, count, ret);
         return;
     }
@@ -314,7 +315,7 @@ hoop_result_t world_call(const struct world_rank *rank, const struct world_shape
         return hoop_scatter(in, out, s->count, s->type, s->root, rank->comm, rank->stream);
     case HOOP_COLL_ALLTOALL:
         return hoop_alltoall(in, out, s->count, s->type, rank->comm, rank->stream);
-    case HOOP_COLL_ALLTOALLV: { /* of nothing: what there is more of, test_transfers.c has */
+    case HOOP_COLL_ALLTOALLV: { /* with one count for all; test_transfers.c has the others */
         static const size_t none[WORLD_MOST_RANKS] = {0};
         return hoop_alltoallv(in, none, none, out, none, none, s->type, rank->comm, rank->stream);
     }
@@ -364,7 +365,7 @@ static void run_threads(struct world *world, const struct world_shape *shape)
     }
 }
 
-/* Runs one shape and compares everybody's output, and the inputs that are not also outputs. */
+/* Does a shape need more than the algorithm can do? */
 static bool too_large(const struct world *world, const struct world_shape *shape)
 {
     const uint64_t blocks = hoop_extent_blocks(row_of(shape)->in, (uint64_t)world->n, true);
@@ -442,7 +443,7 @@ void world_end(struct world *world)
 
 /* ---- Samples -------------------------------------------------------------------------------- */
 
-/* Of one collective, or of any. */
+/* Draws a shape of this collective, or of any. */
 static struct world_shape any_shape(const struct world *world, enum hoop_collective collective,
                                     size_t most_bytes)
 {

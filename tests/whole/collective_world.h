@@ -1,7 +1,7 @@
 /*
  * Ranks of one process that call collectives through the public API, in buffers of any kind, place
- * and alignment with guards around them, and what each must get: a serial loop in the documented
- * order, compared bit for bit. The functions assert: on the main thread only.
+ * and alignment with guards around them. The expected results are those of a serial loop in the
+ * documented order, compared bit by bit. The functions assert: on the main thread only.
  */
 #ifndef COLLECTIVE_WORLD_H
 #define COLLECTIVE_WORLD_H
@@ -16,17 +16,17 @@
 #define WORLD_MOST_RANKS 8
 
 struct world_buffer {
-    uint8_t *block, *data; /* as this test sees them */
+    uint8_t *block, *data; /* addresses for this test */
     size_t bytes;
     bool mapped, borrowed; /* borrowed: part of another buffer */
-    bool plain;            /* of a device: from CUDA, and not from hoop_mem_alloc() */
-    ptrdiff_t view;        /* of memory of a device: from its address to where it is seen */
+    bool plain;            /* on a device: from CUDA, not from hoop_mem_alloc() */
+    ptrdiff_t view;        /* device memory: from its address to where the test sees it */
 };
 
 struct world_rank {
     hoop_comm_t comm;
     struct world_buffer in, out;
-    hoop_stream_t stream; /* some calls of a device's */
+    hoop_stream_t stream; /* for some calls of a rank with a device */
 };
 
 struct world {
@@ -44,35 +44,34 @@ struct world_shape {
     unsigned misalign; /* bytes */
 };
 
-/* Counts around which algorithms change their ways. */
+/* Counts at which algorithms change their behaviour. */
 #define WORLD_COUNTS 20
 extern const size_t world_counts[WORLD_COUNTS];
 
-/* Of all worlds; world_options() sets them. */
+/* for all worlds; set by world_options() */
 extern const char *world_algo;
-extern uint64_t world_seed; /* world_random() follows from it */
+extern uint64_t world_seed; /* determines world_random() */
 
-/* Reads `group|threads ALGO [seed]`: whether a thread drives each rank, or one all of them. */
+/* Reads `group|threads ALGO [seed]`: does a thread drive each rank, or one thread all of them? */
 bool world_options(int argc, char **argv, bool *ret_threads);
 uint64_t world_random(void);
-/* With HOOP_TEST_SAMPLE=k in the environment: true of all but one of k, drawn. */
+/* With HOOP_TEST_SAMPLE=k in the environment: true for all but one in k, at random. */
 bool world_leaves_out(void);
 
-/* With memory and streams of a device, if HOOP_CUDA names a fake one. */
+/* With device memory and streams, if HOOP_CUDA names a fake driver. */
 void world_make(struct world *world, int n);
 void world_end(struct world *world);
 
-/* The call of one rank. */
+/* Makes one rank's call. */
 hoop_result_t world_call(const struct world_rank *rank, const struct world_shape *shape);
 
 /*
- * Runs a shape on fresh buffers, by a group or a thread for each rank, and compares everybody's
- * output, and the inputs that are not also outputs. Nothing, where the algorithm of the world
- * cannot do it.
+ * Runs a shape in new buffers, by a group or a thread for each rank, and compares all outputs, and
+ * the inputs that are not also outputs. Does nothing if the world's algorithm can't do the shape.
  */
 void world_run(struct world *world, const struct world_shape *shape, bool threads);
 
-/* Drawn shapes of a collective, HOOP_COLL_COUNT for any, on 2, 3, 5 and 8 ranks. */
+/* Random shapes of a collective (HOOP_COLL_COUNT: of any) on 2, 3, 5 and 8 ranks. */
 void world_sample(enum hoop_collective collective, unsigned samples, bool threads,
                   size_t most_bytes);
 

@@ -155,7 +155,7 @@ void sum_until_failure(const struct family_self *self, hoop_comm_t comm, int32_t
     rank_tell(self, HOOP_OK, 0);
     while (result == HOOP_OK) {
         result = hoop_all_reduce(x, x, MOST, HOOP_INT32, HOOP_SUM, comm, NULL);
-        settle(self); /* also when it fails meanwhile */
+        settle(self); /* also if it fails meanwhile */
     }
     rank_tell(self, result, 0);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);

@@ -18,7 +18,7 @@ typedef void rank_fn(const struct family_self *self);
 extern int without_p2p; /* the rank that has HOOP_CUDA_PEERS=0 */
 extern int without_ipc; /* the rank that has HOOP_CUDA_IPC=0 */
 #define EVERY_RANK (-2)
-extern const char *ahead_of[4]; /* HOOP_CUDA_AHEAD, by rank; NULL: as it is set */
+extern const char *ahead_of[4]; /* HOOP_CUDA_AHEAD for each rank; NULL: unchanged */
 extern fake_cuda_host_copies_t *host_copies;
 extern fake_cuda_launches_t *launches;
 extern fake_cuda_delay_t *delay;
@@ -37,32 +37,32 @@ extern fake_cuda_forget_t *forget;
 extern fake_cuda_hold_t *hold;
 
 hoop_comm_t join(const struct family_self *self);
-/* hoop_mem_alloc() */
+/* Memory from hoop_mem_alloc(). */
 int32_t *make(const struct family_self *self, size_t count);
-/* Where the host sees it. */
+/* Where the host can access it. */
 int32_t *seen(const int32_t *device);
-/* What was called is over. */
+/* Waits until everything that was called is over. */
 void settle(const struct family_self *self);
-/* A sum, in place or not, from the off-th number on. */
+/* A sum, in place or not, from number `off` on. */
 void sum(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out, size_t off,
          size_t count);
-/* Many of them, of MOST numbers at the most, to `out` and in place. */
+/* Many sums of at most MOST numbers, to `out` and in place. */
 void sum_many(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out);
 /* A gather, an alltoall and a broadcast of MOST numbers. */
 void exchange(const struct family_self *self, hoop_comm_t comm, int32_t *in, int32_t *out);
-/* Tells that it has begun, sums until that fails, tells how, and destroys comm. */
+/* Reports that it has begun, sums until that fails, reports the failure, and destroys comm. */
 void sum_until_failure(const struct family_self *self, hoop_comm_t comm, int32_t *x);
-/* This rank's is the machine's device of that number; `visible` are those that its process sees. */
+/* Takes the machine's device `physical`; the process sees only the `visible` ones. */
 void take_device(const struct family_self *self, const char *visible, int physical);
 void leave(const struct family_self *self, hoop_comm_t comm);
 
 /* ---- In the parent ---- */
 
 void start(struct family *family, int n, rank_fn *fn);
-/* All is well. */
+/* All ranks must end well. */
 void run(int n, rank_fn *fn);
-/* Of three that tell when they are at it, one dies, and nobody reaps it: the others say so, and
- * none hangs. goes_on: they name it, and then tell that all is well. */
+/* One of three ranks dies when all have reported that they are at work, and is not reaped: the
+ * others report that, and do not hang. goes_on: they name it, and then report that all is well. */
 void run_and_kill(rank_fn *fn, bool goes_on);
 
 #endif

@@ -1,5 +1,5 @@
-/* Ranks that are threads of this process, with buffers and a stream each on a device, over the fake
- * driver that HOOP_CUDA names. Where it has several devices rank r's is r modulo their number. */
+/* Ranks that are threads of this process, each with buffers and a stream on a device, over the fake
+ * driver that HOOP_CUDA names. With several devices rank r has device r modulo their number. */
 #ifndef HOOP_TESTS_DEVICE_WORLD_H
 #define HOOP_TESTS_DEVICE_WORLD_H
 
@@ -19,12 +19,12 @@ extern fake_cuda_delay_t *delay;
 extern fake_cuda_forget_t *forget;
 extern fake_cuda_refuse_t *refuse;
 extern fake_cuda_launches_t *launches;
-/* Kernels that one sum of all takes: on one device one rank folds for all. */
+/* How many kernels one sum takes in all: on one device one rank folds for all. */
 unsigned folds(void);
 extern fake_cuda_host_copies_t *host_copies;
 extern fake_cuda_hold_t *hold;
 extern fake_cuda_other_t *other_context;
-extern ptrdiff_t view; /* from a device address to where the test finds it */
+extern ptrdiff_t view; /* from a device address to where the test can access it */
 
 struct rank {
     hoop_comm_t comm;
@@ -36,15 +36,15 @@ struct rank {
 
 extern struct rank ranks[RANKS];
 
-/* Makes its device's context the calling thread's, and not any more. */
+/* Makes the context of the rank's device current in the calling thread; ends that. */
 hoop_cu_context_t enter_device_of(int rank);
 void leave_device(void);
 
-/* Of a group of tests. */
+/* For a group of tests. */
 int setup(void **state);
 
-/* Comms, streams and buffers; the calling thread has the device's context, as after any CUDA call.
- * algo slab: through host memory. */
+/* Makes comms, streams and buffers; the calling thread has the device's context, as after any CUDA
+ * call. algo slab: through host memory. */
 void make_by(const char *algo);
 void make(void); /* direct */
 void end_comms(void);
@@ -52,9 +52,9 @@ void end(void);
 
 hoop_result_t sum(struct rank *rank);
 void sum_in_threads(void);
-/* By one thread, which moves them all. */
+/* By one thread, which drives them all. */
 void sum_in_group(void);
-/* Until all that is on the ranks' streams is over. */
+/* Waits for all that is on the ranks' streams. */
 void settle(void);
 
 void assert_all(const unsigned char *device, int value);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Upper borders in ms: three to a decade, so that a bucket is about twice the one before. */
+/* Upper limits in ms, three per decade, so that each is about twice the one before. */
 static const double borders[] = {0.1, 0.2, 0.5, 1,    2,    5,    10,    20,      50,
                                  100, 200, 500, 1000, 2000, 5000, 10000, INFINITY};
 #define BUCKETS (sizeof(borders) / sizeof(borders[0]))

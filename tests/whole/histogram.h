@@ -1,5 +1,5 @@
 /*
- * Times of events, and how they are spread: log-spaced buckets, median, 99th percentile, largest.
+ * Times of events and their distribution: log-spaced buckets, median, 99th percentile, maximum.
  * Every sample is kept. One thread.
  */
 #ifndef HOOP_TESTS_HISTOGRAM_H
@@ -21,7 +21,7 @@ void histogram_finish(struct histogram *histogram);
 /* The value that a share of all samples, 0 to 1, does not exceed; 0 without samples. */
 double histogram_quantile(struct histogram *histogram, double share);
 
-/* A line for every bucket from the first to the last that holds any. */
+/* Prints a line for every bucket from the first to the last that is not empty. */
 void histogram_print(struct histogram *histogram, FILE *to);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define FAMILY_SHARED_BYTES ((size_t)4096)
 
-/* What every rank inherits. */
+/* Inherited by every rank. */
 struct legacy {
     const struct kill_job *job;
     int id[2];

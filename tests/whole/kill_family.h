@@ -7,12 +7,12 @@
 
 struct kill_family {
     struct family ranks;
-    _Atomic uint64_t *operations; /* [n], shared with the ranks; NULL: there was no memory */
+    _Atomic uint64_t *operations; /* [n], shared with the ranks; NULL: no memory */
 };
 
-/* *job: borrowed until the ranks have started. False: the machine has not enough of something. */
+/* *job: borrowed until the ranks have started. False: the machine lacks resources. */
 bool kill_family_start(struct kill_family *family, const struct kill_job *job);
-/* Kills and reaps. */
+/* Kills and reaps all ranks. */
 void kill_family_finish(struct kill_family *family);
 
 #endif

@@ -27,16 +27,16 @@
 #include <unistd.h>
 
 #define FUZZ_START_MS 30000     /* until all ranks run */
-#define FUZZ_ERROR_MS 5000      /* until a survivor's operation fails, dead_after apart */
+#define FUZZ_ERROR_MS 5000      /* until a survivor's operation fails, without dead_after */
 #define FUZZ_LEAVE_MS 10000     /* until a rank that may leave has left */
-#define FUZZ_INIT_MS 1000       /* patience of a join in which a rank is killed */
+#define FUZZ_INIT_MS 1000       /* timeout of a join in which a rank is killed */
 #define FUZZ_INIT_GRACE_MS 1500 /* a member waits one second longer than the leader */
-#define FUZZ_DEAD_AFTER_MS 300  /* of jobs with a stopped rank */
-#define FUZZ_LATE_WRITES_MS 50  /* how long a rank that goes on may do harm */
+#define FUZZ_DEAD_AFTER_MS 300  /* for jobs with a stopped rank */
+#define FUZZ_LATE_WRITES_MS 50  /* how long a rank that goes on is watched for writes */
 #define FUZZ_MOST_DELAY_MS 100.0
 #define FUZZ_MOST_FAILURES 10
 
-/* Bit i: enum kill_transport's i may be drawn. */
+/* A bit i means that transport i of enum kill_transport may be drawn. */
 static const struct {
     const char *name;
     unsigned bits;
@@ -58,7 +58,7 @@ struct fuzz_options {
     bool verbose;
 };
 
-/* One event, drawn. */
+/* One event, as drawn. */
 struct fuzz_event {
     uint64_t number;
     bool stop, init;
@@ -70,7 +70,7 @@ struct fuzz_event {
 struct fuzz {
     struct fuzz_options options;
     struct histogram kills, stops; /* ms from the event to each survivor's error */
-    uint64_t operations;           /* of all ranks, that were right */
+    uint64_t operations;           /* of all ranks, that succeeded */
     uint64_t failures;
 };
 
@@ -83,7 +83,7 @@ static void fuzz_interrupt(int number)
 
 /* ---- Drawing ------------------------------------------------------------------------------ */
 
-/* 0 to below 1. */
+/* From 0 to below 1. */
 static double fuzz_share(uint64_t drawn)
 {
     return (double)(drawn >> 11) / 9007199254740992.0;
@@ -118,7 +118,7 @@ static struct fuzz_event fuzz_draw(const struct fuzz_options *options, uint64_t 
     job->algo = fuzz_algo(job->transport, sweep_draw(seed, 4, 0));
     event.init = !stop && sweep_draw(seed, 5, 0) % 16 == 0;
     event.victim = (uint32_t)(sweep_draw(seed, 6, 0) % job->n);
-    /* small delays as likely as large ones: from 10 us on */
+    /* log-uniform: small delays, from 10 us on, are as likely as large ones */
     const double share = fuzz_share(sweep_draw(seed, 7, 0));
     event.delay_ms = 0.01 * pow(FUZZ_MOST_DELAY_MS / 0.01, share);
     job->init_timeout_ms = event.init ? FUZZ_INIT_MS : FUZZ_START_MS;
@@ -160,8 +160,8 @@ static bool fuzz_fail(struct fuzz *fuzz, const struct fuzz_event *event,
 }
 
 /*
- * Is it blamed? The last "rank 3", or "ranks 1, 3, 4" with the 3 in it: before the cause, sentences
- * tell what the rank itself was doing, and whom it was waiting for.
+ * Does the text blame the rank? It must be in the last "rank 3" or "ranks 1, 3, 4": before the
+ * cause, texts tell what their own rank was doing, and which ranks it waited for.
  */
 static bool fuzz_blames(const char *text, uint32_t rank)
 {
@@ -184,8 +184,9 @@ static bool fuzz_blames(const char *text, uint32_t rank)
 }
 
 /*
- * During the join the others may know the rank only as the process that served the leader. And
- * who comes when rank 0 is gone can only say that nobody serves: rank 0 would have told who it is.
+ * During the join others may know the rank only as the process that served the leader. And a rank
+ * that comes after rank 0 is gone can only report that nobody serves, since rank 0 would have told
+ * which ranks there are.
  */
 static bool fuzz_blames_joining(const char *text, const struct fuzz_event *event, pid_t pid)
 {
@@ -240,7 +241,7 @@ static bool fuzz_judge_survivor(struct fuzz *fuzz, const struct fuzz_event *even
     if (!blamed || (report.result != HOOP_REMOTE_ERROR && report.result != HOOP_TIMEOUT)) {
         return fuzz_fail(fuzz, event, family, who, report.text);
     }
-    /* a rank may have found the loss before the clock was read on its way back from kill() */
+    /* a rank may notice the loss before kill() has returned and this process reads the clock */
     const double ms = report.time_ns < happened_ns
                           ? 0
                           : (double)(report.time_ns - happened_ns) / (double)HOOP_NS_PER_MS;
@@ -248,7 +249,7 @@ static bool fuzz_judge_survivor(struct fuzz *fuzz, const struct fuzz_event *even
         printf("    rank %u after %.3f ms: %s\n", rank, ms, report.text);
     }
     if (event->init) {
-        return true; /* what is measured there is the patience of the join */
+        return true; /* otherwise the time measured would be the join's timeout */
     }
     return histogram_add(event->stop ? &fuzz->stops : &fuzz->kills, ms);
 }
@@ -271,7 +272,7 @@ static bool fuzz_await_running(struct fuzz *fuzz, const struct fuzz_event *event
     return true;
 }
 
-/* The stopped rank goes on: it may do what it likes but write into the others' memory. */
+/* The stopped rank goes on: whatever it does, it must not write to the others' memory. */
 static bool fuzz_continue(struct fuzz *fuzz, const struct fuzz_event *event,
                           struct kill_family *family)
 {
@@ -495,7 +496,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, fuzz_interrupt);
     signal(SIGTERM, fuzz_interrupt);
-    setvbuf(stdout, NULL, _IOLBF, 0); /* nothing that a child could write a second time */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* forked children have nothing to write again */
     printf("kill_fuzz: seed %" PRIu64 "\n", fuzz.options.seed);
     fuzz_all(&fuzz);
     printf("kill_fuzz: %" PRIu64 " operations were right before they failed\n", fuzz.operations);

@@ -51,7 +51,7 @@ static void rank_environment(const struct kill_rank *self)
     setenv("HOOP_DEBUG", "none", 0);
     unsetenv("HOOP_TRANSPORT");
     if (self->job->transport == KILL_MACHINES) {
-        const bool blocks = (self->job->seed >> 32 & 1) != 0; /* or in turn */
+        const bool blocks = (self->job->seed >> 32 & 1) != 0; /* or alternately */
         family_set_number("HOOP_HOSTID", (int)(blocks ? 2 * (unsigned)self->rank / self->job->n
                                                       : self->rank % 2u));
         setenv("HOOP_SOCKET_IFNAME", "lo", 1);
@@ -67,13 +67,13 @@ static void rank_environment(const struct kill_rank *self)
     setenv("TORCHELASTIC_RUN_ID", self->job->name, 1);
 }
 
-/* HOOP_REMOTE_ERROR: rank 0 ended before it told; hoop knows nothing of that. */
+/* HOOP_REMOTE_ERROR: rank 0 ended before it sent the id, of which hoop knows nothing. */
 static hoop_result_t rank_hand_id(const struct kill_rank *self, hoop_unique_id_t *ret_id)
 {
     const int in = self->pipes->id[0];
     const int out = self->pipes->id[1];
     if (self->rank != 0) {
-        close(out); /* so that the others see the end */
+        close(out); /* so that the others see the end of the pipe */
         return read(in, ret_id, sizeof(*ret_id)) == sizeof(*ret_id) ? HOOP_OK : HOOP_REMOTE_ERROR;
     }
     const hoop_result_t result = hoop_get_unique_id(ret_id);
@@ -86,7 +86,7 @@ static hoop_result_t rank_hand_id(const struct kill_rank *self, hoop_unique_id_t
     return result;
 }
 
-/* *ret_text: why not. */
+/* *ret_text: why it failed. */
 static hoop_result_t rank_join(const struct kill_rank *self, hoop_comm_t *ret_comm,
                                const char **ret_text)
 {
@@ -117,13 +117,13 @@ static hoop_result_t rank_join(const struct kill_rank *self, hoop_comm_t *ret_co
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-/* The parent says that it may go; also by its end. */
+/* Waits until the parent says that it may go, or has ended. */
 static void rank_wait(const struct kill_rank *self)
 {
     (void)family_order(self->pipes->parent);
 }
 
-/* Until an operation fails; the time of that is what is measured. */
+/* Works until an operation fails; the time of that is measured. */
 static void rank_sweep(const struct kill_rank *self, struct sweep *sweep, hoop_comm_t comm)
 {
     hoop_result_t result = HOOP_OK;

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#define SWEEP_TILE ((size_t)251) /* elements; prime: no chunk is a multiple of it */
+#define SWEEP_TILE ((size_t)251) /* elements; a prime, so that no chunk is a multiple of it */
 #define SWEEP_TILE_BYTES (SWEEP_TILE * sizeof(double))
-#define SWEEP_GUARD ((size_t)64) /* bytes at either end, which nobody may touch */
-#define SWEEP_SHIFT ((size_t)16) /* elements by which a vector may be displaced */
+#define SWEEP_GUARD ((size_t)64) /* bytes at both ends, which must not change */
+#define SWEEP_SHIFT ((size_t)16) /* elements by which a vector may be shifted */
 #define SWEEP_ROOM (SWEEP_BYTES + SWEEP_SHIFT * sizeof(double) + 2 * SWEEP_GUARD)
 #define SWEEP_GUARD_BYTE 0xa5
 
@@ -24,23 +24,23 @@ static const struct sweep_type {
 };
 #define SWEEP_TYPES (sizeof(sweep_types) / sizeof(sweep_types[0]))
 
-/* One operation, as one rank calls it. */
+/* One operation as called by one rank. */
 struct sweep_call {
     uint64_t number;
     enum hoop_collective collective; /* HOOP_TRANSFER: a message to the next rank */
     int root;
-    bool in_place, shared; /* shared: memory that peers may map */
+    bool in_place, shared; /* shared: in memory that peers may map */
     const struct sweep_type *type;
     hoop_red_op_t op;
-    size_t count, bytes;          /* of a block */
-    uint32_t in, out;             /* blocks */
+    size_t count, bytes;          /* of one block */
+    uint32_t in, out;             /* how many blocks */
     unsigned char *from, *to;     /* where the vectors begin */
     unsigned char *room, *behind; /* guards end and begin here */
 };
 
 uint64_t sweep_draw(uint64_t seed, uint64_t a, uint64_t b)
 {
-    /* a sum that keeps the three apart */
+    /* a sum in which a and b have different factors */
     uint64_t x = seed + 0x9e3779b97f4a7c15u * a + 0xd1b54a32d192ed03u * (b + 1);
     return splitmix(&x);
 }
@@ -83,14 +83,14 @@ static void sweep_store(unsigned char *tile, size_t j, hoop_datatype_t type, dou
     }
 }
 
-/* Element j of a rank's block: 1 to 7, or for products 1 or 2, so that all of them fit an int8. */
+/* Element j of a rank's block: 1 to 7 or, for products, 1 or 2, so that results fit an int8. */
 static int sweep_value(const struct sweep_call *call, size_t j, uint32_t rank, uint32_t block)
 {
     const uint64_t drawn = sweep_draw(call->number, j, block) + (uint64_t)3 * rank;
     return 1 + (int)(drawn % (call->op == HOOP_PROD ? 2 : 7));
 }
 
-/* Element j of everybody's block, reduced. */
+/* Element j, reduced over all ranks. */
 static double sweep_reduced(const struct sweep_call *call, size_t j, uint32_t n, uint32_t block)
 {
     const int ranks = n > 0 ? (int)n : 1;
@@ -141,7 +141,7 @@ static bool sweep_folds(const struct sweep_call *call)
     return call->collective < HOOP_COLL_COUNT && hoop_collectives[call->collective].folds;
 }
 
-/* Whose block the rank receives as its block `block`. */
+/* Whose block a rank receives as its block `block`. */
 static uint32_t sweep_source(const struct sweep *sweep, const struct sweep_call *call,
                              uint32_t block)
 {
@@ -152,7 +152,7 @@ static uint32_t sweep_source(const struct sweep *sweep, const struct sweep_call 
     return root ? (uint32_t)call->root : block;
 }
 
-/* The beginning of a block that this rank sends, or receives. */
+/* Makes the first tile of a block that this rank sends, or receives. */
 static void sweep_tile(const struct sweep *sweep, const struct sweep_call *call, bool result,
                        uint32_t block, unsigned char tile[SWEEP_TILE_BYTES])
 {
@@ -181,7 +181,7 @@ static void sweep_lay(unsigned char *at, size_t bytes, const unsigned char *tile
     }
 }
 
-/* A tile at the beginning, and from there on every byte as the one a tile before it. */
+/* Is the tile at the beginning, and does every later byte equal the one a tile before it? */
 static bool sweep_is_laid(const unsigned char *at, size_t bytes, const unsigned char *tile,
                           size_t tile_bytes)
 {
@@ -199,7 +199,7 @@ static void sweep_count(const struct sweep *sweep, uint64_t all, struct sweep_ca
     const struct hoop_collective_row *row = &hoop_collectives[call->collective];
     const bool root = (int)sweep->rank == call->root;
     const uint64_t n = sweep->n;
-    const unsigned doublings = (unsigned)((all >> 24) % 21); /* 4 bytes to 4 MiB, of all blocks */
+    const unsigned doublings = (unsigned)((all >> 24) % 21); /* 4 bytes to 4 MiB, for all blocks */
     size_t bytes = (size_t)4 << doublings;
     bytes -= (all >> 60) % 2 == 0 ? (size_t)(all >> 32) % bytes : 0;
     call->in = call->out = 1;
@@ -215,11 +215,11 @@ static void sweep_count(const struct sweep *sweep, uint64_t all, struct sweep_ca
     call->bytes = call->count * call->type->bytes;
 }
 
-/* Where this rank's vectors lie; in place one is the other, or a block of it. */
+/* Chooses where this rank's vectors lie; in place one is the other, or a block of it. */
 static void sweep_place(const struct sweep *sweep, uint64_t all, struct sweep_call *call)
 {
     const uint64_t mine = sweep_draw(sweep->seed, call->number, 1 + sweep->rank);
-    /* mostly shared memory, and mostly everybody: only then may peers write into it */
+    /* mostly shared memory, and mostly on all ranks: only then may peers write to it */
     call->shared = (all >> 62) != 0 || (mine & 2) != 0;
     const size_t shift = ((mine >> 8) & 1) != 0 ? (size_t)(mine >> 16) % SWEEP_SHIFT : 0;
     const bool possible = call->in > 0 && call->out > 0 && call->collective != HOOP_TRANSFER &&
@@ -243,7 +243,7 @@ static struct sweep_call sweep_call(const struct sweep *sweep, uint64_t number)
     const uint64_t all = sweep_draw(sweep->seed, number, 0);
     const uint64_t which = sweep_draw(sweep->seed, ~number, 0);
     struct sweep_call call = {.number = number};
-    /* HOOP_TRANSFER is the last one; half of them are sums for all, as with most users */
+    /* HOOP_TRANSFER is the last; half of the operations are all_reduce, as in most programs */
     call.collective = which % 2 == 0 ? HOOP_COLL_ALL_REDUCE
                                      : (enum hoop_collective)((which >> 8) % (HOOP_TRANSFER + 1));
     call.root = (int)((which >> 16) % sweep->n);
@@ -273,8 +273,7 @@ static bool sweep_is_guarded(const unsigned char *at)
     return good;
 }
 
-/* Lays all blocks that are sent, or looks whether all that were sent or received are as they must.
- */
+/* Writes all blocks that are sent (lay), or checks all that were sent or received. */
 static bool sweep_blocks(const struct sweep *sweep, const struct sweep_call *call, bool result,
                          bool lay)
 {
@@ -307,7 +306,7 @@ static const char *sweep_judge(const struct sweep *sweep, const struct sweep_cal
     return NULL;
 }
 
-/* Blocks of one size, one behind the other. */
+/* Blocks of one size, one after the other. */
 static hoop_result_t sweep_alltoallv(const struct sweep *sweep, const struct sweep_call *c,
                                      hoop_comm_t comm)
 {

@@ -27,7 +27,8 @@ static bool job_is_free(uint16_t port)
     return is_free;
 }
 
-/* Not of those that the kernel gives to connections: one of them might take it at any moment. */
+/* A free port that the kernel does not use for outgoing connections, which might take it any
+ * time. */
 static uint16_t job_port(void)
 {
     uint16_t port = 0;
@@ -95,7 +96,7 @@ void job_expect(const char *line, uint32_t but, uint32_t but_machine)
     }
 }
 
-/* The answer to a question comes after everything that was said before it. */
+/* The answer to a question comes after everything that was reported before it. */
 void job_expect_nothing(uint32_t but)
 {
     for (uint32_t i = 0; i < job.n; i++) {

@@ -1,7 +1,7 @@
 /*
- * The job of test_machines and test_machine_failures: ranks in processes of their own, on several
- * machines. One machine plays several: ranks with different HOOP_HOSTID count as on different ones.
- * They meet at loopback addresses. The functions assert: on the main thread only.
+ * The job of test_machines and test_machine_failures: ranks in processes of their own on several
+ * machines, all played by this one: ranks with different HOOP_HOSTID count as on different
+ * machines. They meet at loopback addresses. The functions assert: on the main thread only.
  */
 #ifndef MACHINE_JOB_H
 #define MACHINE_JOB_H
@@ -19,24 +19,24 @@ struct machine_job {
 };
 extern struct machine_job job;
 
-/* A fresh one, with so many loopback addresses whose ports were free a moment ago. */
+/* A new rendezvous with so many loopback addresses, whose ports were free a moment ago. */
 struct hoop_rendezvous job_meeting(uint32_t addresses);
 
-/* Prepares n ranks; rank r is on machine r % machines, or, in blocks, on r / (n / machines). Change
- * what a test is about before they are spawned. */
+/* Prepares n ranks. Rank r is on machine r % machines or, with blocks, on r / (n / machines).
+ * Change what a test is about before they are spawned. */
 void job_place(uint32_t n, uint32_t machines, bool blocks);
 void job_spawn(void);
-/* Spawns them, and waits until all have joined. */
+/* Spawns all ranks, and waits until they have joined. */
 void job_join(void);
 void job_finish(void);
 
-/* All say a line that begins so, but one rank, and but those of one machine. */
+/* All ranks write a line that begins so, except one rank, and those of one machine. */
 void job_expect(const char *line, uint32_t but, uint32_t but_machine);
-/* Nobody but one has said anything until now. */
+/* No rank but one has written anything until now. */
 void job_expect_nothing(uint32_t but);
 
-/* A rank whose process speaks for its machine, or one whose does not, on a machine at or after
- * `from`. */
+/* A rank whose process speaks for its machine (gate), or one whose does not, on machine `from` or a
+ * later one. */
 uint32_t job_find(bool gate, uint32_t from);
 bool job_is_gate(uint32_t rank);
 

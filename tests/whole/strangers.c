@@ -32,7 +32,7 @@ static void strangers_pause_ms(long ms)
 
 /* ---- Connections -------------------------------------------------------------------------- */
 
-/* -1: not now; nobody minds. */
+/* -1: it failed, which is no error. */
 static int strangers_connect(struct strangers *strangers, const struct target *target)
 {
     const struct timeval patience = {.tv_sec = 2};
@@ -56,7 +56,7 @@ static bool strangers_send(struct strangers *strangers, int fd, const void *data
     return sent == (ssize_t)bytes;
 }
 
-/* The other end's next message, if it is one. */
+/* Receives the next message of the other end. False: there is none. */
 static bool strangers_receive(const struct target *target, int fd, union hoop_frame *ret)
 {
     const uint64_t head = sizeof(ret->header);
@@ -83,7 +83,7 @@ static bool strangers_receive(const struct target *target, int fd, union hoop_fr
     }
 }
 
-/* Reads what comes until the end or silence; nobody of us is welcome. */
+/* Reads until the end or silence, and counts welcomes, which there may not be. */
 static void strangers_listen(struct strangers *strangers, const struct target *target, int fd)
 {
     union hoop_frame frame;
@@ -127,7 +127,7 @@ static uint32_t strangers_any(struct strangers *strangers)
     return 1 + (uint32_t)(splitmix(&strangers->random) % (HOOP_HELLO_KINDS - 1));
 }
 
-/* Says hello and gets a challenge, with the server's own proof; -1: none was given. */
+/* Sends a hello and gets a challenge, with the server's own proof; -1: none came. */
 static int strangers_challenge(struct strangers *strangers, const struct target *target,
                                const union hoop_frame *hello, union hoop_frame *ret)
 {
@@ -158,7 +158,8 @@ static void strangers_prove(struct strangers *strangers, const struct hoop_secre
     }
 }
 
-/* A proof with another secret; the server's own words sent back; the proof of another challenge. */
+/* A proof with another secret; the server's own message sent back; the proof for another
+ * challenge. */
 static void strangers_bad_proofs(struct strangers *strangers, const struct target *target,
                                  uint32_t kind)
 {
@@ -183,7 +184,7 @@ static void strangers_bad_proofs(struct strangers *strangers, const struct targe
     strangers_listen(strangers, target, fd);
     strangers_close(fd);
 
-    /* a recording: the same hello, and what an insider answered to the first challenge */
+    /* a replay: the same hello, and what an insider answered to the first challenge */
     strangers_prove(strangers, &strangers->secret, &hello, &first, &proof);
     fd = strangers_challenge(strangers, target, &hello, &challenge);
     if (fd >= 0 &&
@@ -208,7 +209,7 @@ static void strangers_other_versions(struct strangers *strangers, const struct t
     }
 }
 
-/* Every type of message as the first one, or the second, with any content and any length. */
+/* Every type of message comes first, or second, with any content and any length. */
 static void strangers_wrong_messages(struct strangers *strangers, const struct target *target)
 {
     for (uint32_t type = 0; type <= HOOP_FRAME_TYPE_COUNT; type++) {
@@ -293,7 +294,7 @@ static void strangers_scan(struct strangers *strangers, const struct target *tar
     }
 }
 
-/* Descriptors that come with a hello that nobody has proved; all of them end nowhere. */
+/* Sends descriptors with a hello that is never proved: they must all be closed. */
 static void strangers_give_descriptors(struct strangers *strangers, const struct target *target)
 {
     union {
@@ -370,11 +371,11 @@ void strangers_attack(struct strangers *strangers, const struct target *target)
     if (!target_is_tcp(target)) {
         strangers_give_descriptors(strangers, target);
     }
-    /* longer than an unproven connection is given */
+    /* longer than an unproven connection may stay */
     strangers_slow(strangers, target, strangers->full ? 7000 : 300);
 }
 
-/* Is anything sent to who says nothing? */
+/* Is anything sent to a client that is silent? */
 static bool strangers_are_told(struct strangers *strangers, const struct target *target)
 {
     char byte = 0;

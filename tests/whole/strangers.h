@@ -1,7 +1,7 @@
 /*
- * Strangers: everything that somebody who does not belong can do to a listening socket. They find
- * the sockets of given processes in /proc and attack each, Unix and TCP alike. Nothing here
- * asserts; what must not happen is counted. One thread.
+ * Strangers: everything that an outsider can do to a listening socket. They find the sockets of
+ * given processes in /proc, and attack each, Unix and TCP alike. Nothing here asserts; what must
+ * not happen is counted. One thread.
  */
 #ifndef HOOP_TESTS_STRANGERS_H
 #define HOOP_TESTS_STRANGERS_H
@@ -16,7 +16,7 @@
 #define STRANGERS_TARGETS 16
 #define STRANGERS_HELD 300
 
-/* A socket that somebody listens at. */
+/* A listening socket. */
 struct target {
     int kind; /* SOCK_STREAM, SOCK_SEQPACKET */
     struct sockaddr_storage address;
@@ -25,31 +25,31 @@ struct target {
 };
 
 struct strangers {
-    /* what an insider knows, for messages that are right up to a point */
+    /* what an insider knows, for messages that are partly right */
     char rendezvous[64];
     struct hoop_secret secret;
     bool full; /* the long attack: 10 MB over 1000 connections to every target */
     uint64_t random;
-    /* what came of it */
+    /* the results */
     uint64_t connections, bytes;
-    uint64_t challenges; /* answers to a hello that was right */
-    uint64_t welcomes;   /* strangers who got in: none may */
-    uint64_t weak;       /* challenges that used a nonce again, or lacked the server's proof */
+    uint64_t challenges; /* answers to a valid hello */
+    uint64_t welcomes;   /* strangers who got in, which must be 0 */
+    uint64_t weak;       /* challenges with an old nonce, or without the server's proof */
 };
 
-/* The listening sockets of these processes; returns how many (at most STRANGERS_TARGETS). */
+/* Finds the listening sockets of these processes. Returns how many, at most STRANGERS_TARGETS. */
 int strangers_find(const pid_t *pids, int count, struct target ret[STRANGERS_TARGETS]);
 bool target_is_tcp(const struct target *target);
 
-/* Every kind of attack, one after the other. */
+/* Makes every kind of attack, one after the other. */
 void strangers_attack(struct strangers *strangers, const struct target *target);
-/* A few harmless connections, so that what is allocated once is. */
+/* A few harmless connections, so that memory that is allocated once is allocated. */
 void strangers_warm(struct strangers *strangers, const struct target *target);
-/* As another user of the machine, who over a Unix socket must not even get a challenge. Only root
- * can become one. */
+/* As another user of the machine, who must not even get a challenge over a Unix socket.
+ * Needs root. */
 void strangers_attack_as_other(struct strangers *strangers, const struct target *target);
 
-/* Connections that are made and kept; every second one says a hello and reads no answer. */
+/* Connections that are kept open; every second one sends a hello and reads no answer. */
 struct held {
     int fds[STRANGERS_HELD];
 };

@@ -1,4 +1,5 @@
-/* Which sockets a process listens at: its descriptors' inodes, looked up in /proc/net. */
+/* Finds the sockets at which a process listens: the inodes of its descriptors, looked up in
+ * /proc/net. */
 #include "whole/strangers.h"
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -87,7 +88,7 @@ static void find_unix_line(struct find *find, const char *line)
     (void)snprintf(target->text, sizeof(target->text), "%s", name);
 }
 
-/* An address in /proc: the words of the ip as this machine would print them, and the port. */
+/* Parses an address of /proc: the IP's words in this machine's byte order, and the port. */
 static bool find_address(const char *hex, struct target *target)
 {
     const char *colon = strchr(hex, ':');

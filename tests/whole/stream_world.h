@@ -1,6 +1,6 @@
 /*
- * Comms of one process with a stream for each rank, which one thread drives: what the tests of
- * streams have in common. The functions assert: on the main thread only, but for stream_sum().
+ * Comms of one process with a stream for each rank, all driven by one thread: the common part of
+ * the tests of streams. The functions assert: on the main thread only, except stream_sum().
  */
 #ifndef STREAM_WORLD_H
 #define STREAM_WORLD_H
@@ -21,10 +21,10 @@ void world_make(struct world *world);
 void world_synchronize(const struct world *world);
 void world_end(struct world *world);
 
-/* A sum over the ranks, in place, of one number. */
+/* Sums one number over the ranks, in place. */
 hoop_result_t stream_sum(int64_t *x, hoop_comm_t comm, hoop_stream_t stream);
 
-/* A ticket behind all that is queued. */
+/* Records a ticket behind all that is queued. */
 hoop_ticket_t stream_record(hoop_stream_t stream);
 
 #endif

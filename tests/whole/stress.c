@@ -37,24 +37,24 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STRESS_PROGRAM_MS 2000 /* what a program may take at the slowest */
+#define STRESS_PROGRAM_MS 2000 /* the longest that a program may take */
 
 struct options {
     int processes, threads, streams, machines;
-    double seconds, patience; /* beyond the time that was asked for */
+    double seconds, patience; /* patience: in addition to the time that was asked for */
     uint64_t programs;
-    enum stress_harm harm; /* HARM_KINDS: each in turn */
+    enum stress_harm harm; /* HARM_KINDS: each kind in turn */
     int rounds;
     struct stress_program program;
 };
 
-/* What a process tells its parent. */
+/* A process's report to its parent. */
 struct report {
     struct stress_totals totals;
     char wrong[500];
 };
 
-/* What every process inherits. */
+/* Inherited by every process. */
 struct legacy {
     const struct options *options;
     struct stress_births *births;
@@ -69,7 +69,7 @@ struct churn {
     char wrong[200];
 };
 
-/* A sum of the ranks' numbers by a group. */
+/* Sums the ranks' numbers in a group. */
 static bool churn_sum(hoop_comm_t *comms, int n)
 {
     int32_t values[3];
@@ -88,10 +88,10 @@ static bool churn_sum(hoop_comm_t *comms, int n)
     return good;
 }
 
-/* Comms within the process that are made, used, some aborted, and destroyed. */
+/* Makes comms within the process, uses them, aborts some, and destroys them. */
 static void *churn_main(void *arg)
 {
-    const struct timespec breath = {.tv_nsec = 2000000}; /* or it would be all that runs */
+    const struct timespec breath = {.tv_nsec = 2000000}; /* otherwise little else would run */
     struct churn *churn = arg;
     struct stress_random random = stress_random_from(churn->seed, 0, 0, 0);
     while (!atomic_load(&churn->over) && churn->wrong[0] == 0) {
@@ -110,7 +110,7 @@ static void *churn_main(void *arg)
             if (stress_below(&random, 2) == 0) {
                 (void)hoop_comm_abort(comms[r]);
             }
-            (void)hoop_comm_destroy(comms[r]); /* or what is left of it would add up */
+            (void)hoop_comm_destroy(comms[r]); /* otherwise what is left of them would add up */
         }
         churn->comms += (uint64_t)n;
         nanosleep(&breath, NULL);
@@ -150,7 +150,7 @@ static void totals_add(struct stress_totals *to, const struct stress_totals *fro
     to->failures += from->failures;
 }
 
-/* The first that is heard; wrong bytes rather than what follows when somebody stops over them. */
+/* Keeps the first text, or one about wrong bytes rather than about their consequences elsewhere. */
 static void report_wrong(struct report *report, const char *text)
 {
     const bool bytes = strstr(text, "WRONG") != NULL && strstr(report->wrong, "WRONG") == NULL;
@@ -159,7 +159,7 @@ static void report_wrong(struct report *report, const char *text)
     }
 }
 
-/* All streams of all ranks of the process, each in a thread. */
+/* Runs all streams of all ranks of the process, each in a thread. */
 static void process_streams(const struct legacy *legacy, const struct stress_program *program,
                             int process, struct report *ret)
 {
@@ -250,7 +250,7 @@ static void print_totals(const struct options *options, const struct stress_tota
         (unsigned long long)totals->failures);
 }
 
-/* What the processes are at that have not ended. */
+/* Shows what the processes that have not ended are doing. */
 static void show_hang(const struct family *family)
 {
     char pids[FAMILY_MOST][16];
@@ -296,7 +296,7 @@ static bool run(const struct options *options)
     for (int p = 0; p < options->processes; p++) {
         struct report report = {.wrong = ""};
         const enum family_heard heard = family_hear(&family, p, &report, sizeof(report), deadline);
-        /* who was made to exit says nothing, but must exit with 0 */
+        /* a process that was made to exit reports nothing, but must exit with 0 */
         const bool leaves = options->harm == HARM_EXIT && heard == FAMILY_ENDED;
         if (heard != FAMILY_HEARD && !leaves) {
             report_wrong(&report, heard == FAMILY_SILENT ? "it hangs" : "it died");
@@ -402,9 +402,9 @@ static bool options_read(int argc, char **argv, struct options *options)
 }
 
 /*
- * Buffers are mapped one by one, whatever was freed before. Else they end up between what the
- * library allocates, and malloc() keeps more and more of both: what grew then would say nothing of
- * the library.
+ * Maps buffers one by one, whatever was freed before. Otherwise they would lie between allocations
+ * of the library, and malloc() would keep more and more memory, which would say nothing about leaks
+ * in the library.
  */
 static void keep_memory_apart(void)
 {

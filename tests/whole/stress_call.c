@@ -40,7 +40,7 @@ static bool area_allocate(struct stress_area *area, const struct stress_place *p
     return block != NULL;
 }
 
-/* Room for so many bytes anywhere; whatever cannot be had becomes plain memory. */
+/* Memory for so many bytes of a random kind; if that can't be had, plain memory. */
 static bool area_init(struct stress_area *area, const struct stress_place *place, size_t bytes,
                       struct stress_random *random)
 {
@@ -85,7 +85,7 @@ static void area_finish(struct stress_area *area, hoop_comm_t comm)
 
 /* ---- Values ------------------------------------------------------------------------------- */
 
-/* What a rank sends. Where a sum's order is not the ranks', it must be exact. */
+/* Fills in what a rank sends. If sums are not made in rank order they must be exact. */
 static void fill(const struct stress_run *run, int rank, size_t count, void *dst)
 {
     const struct model_call *model = &run->model;
@@ -96,7 +96,7 @@ static void fill(const struct stress_run *run, int rank, size_t count, void *dst
     }
 }
 
-/* What this rank must receive, from the inputs of all made once more. */
+/* Computes what this rank must receive; the inputs of all ranks are made again. */
 static bool expect(const struct stress_run *run, unsigned char *dst)
 {
     const struct model_call *model = &run->model;
@@ -183,13 +183,13 @@ bool stress_run_init(struct stress_run *run, const struct stress_place *place,
     return call->message ? run_init_message(run, random) : run_init_collective(run, random);
 }
 
-/* NULL: it has none. */
+/* NULL: there is no buffer. */
 static unsigned char *area_at(const struct stress_area *area)
 {
     return area->block != NULL ? area->block + area->at : NULL;
 }
 
-/* The arrays are read before the call returns. */
+/* The arrays are read before the call returns, so they may be local. */
 static hoop_result_t start_alltoallv(const struct model_call *call, const void *send, void *recv,
                                      int rank, hoop_comm_t comm, hoop_stream_t stream)
 {

@@ -35,11 +35,11 @@ bool stress_harm_fails(enum stress_harm harm)
 
 /* ---- System calls that fail: the program is linked with --wrap ---------------------------- */
 
-/* How many of the wrapped calls go well before some fail; negative: all go well. */
+/* How many of the wrapped calls succeed before some fail; negative: all succeed. */
 static _Atomic int calls_left = -1;
 static _Atomic int calls_fail;
 
-/* Whether this call is to fail. */
+/* Must this call fail? */
 static bool call_fails(int error)
 {
     if (atomic_load_explicit(&calls_left, memory_order_relaxed) < 0) {
@@ -70,7 +70,7 @@ WRAP(void *, (void *)-1, ENOMEM, mmap,
 
 /* ---- Harms -------------------------------------------------------------------------------- */
 
-/* Under the stream's lock the handle stays. */
+/* Under the stream's lock the handle can't be freed. */
 static void harm_comm(struct stress_harmer *harmer, struct stress_random *random)
 {
     struct stress_stream *stream =
@@ -84,7 +84,7 @@ static void harm_comm(struct stress_harmer *harmer, struct stress_random *random
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* What a language's finalizers do in a forked child. */
+/* Does in a forked child what the finalizers of some languages do. */
 static _Noreturn void harm_child(const struct stress_harmer *harmer)
 {
     (void)alarm(HARM_CHILD_SECONDS);
@@ -101,14 +101,14 @@ static void harm_fork(struct stress_harmer *harmer)
 {
     const struct timespec nap = {.tv_nsec = 20000000};
     if (!MEMORY_IS_PLAIN) {
-        /* A thread's first failure takes memory, and a child may not get any: this malloc() has
-         * locks that another thread may have had at the fork. */
+        /* A thread's first failure allocates memory, which a child can't always do: malloc() has
+         * locks that another thread may have held at the fork. */
         (void)hoop_comm_get_async_error(NULL, NULL);
     }
     while (!atomic_load(&harmer->over) && harmer->wrong[0] == 0) {
         int status = 0;
         for (int i = 0; i < harmer->n_streams; i++) {
-            pthread_mutex_lock(&harmer->streams[i].lock); /* the child finds handles that stay */
+            pthread_mutex_lock(&harmer->streams[i].lock); /* the child finds valid handles */
         }
         const pid_t child = fork();
         if (child == 0) {

@@ -1,6 +1,6 @@
 /*
- * Something bad that is done to one process of a stressed job at a drawn moment. Whatever follows
- * from it, no result that is returned as good may be wrong, nobody may write to a buffer that was
+ * Harm that is done to one process of a stress job at a random moment. Whatever the consequences,
+ * no result that is returned as good may be wrong, nothing may be written to a buffer that was
  * given back, and nothing may hang or crash.
  */
 #ifndef HOOP_TESTS_STRESS_HARM_H
@@ -15,13 +15,13 @@ enum stress_harm {
     HARM_REVOKE, /* another thread revokes one */
     HARM_EXIT,   /* exit(0) while the other threads are inside */
     HARM_CANCEL, /* the thread of a stream is cancelled */
-    HARM_FORK,   /* children that do what finalizers do: the job goes on */
+    HARM_FORK,   /* children do what finalizers do; the job goes on */
     HARM_CALLS,  /* system calls fail: EMFILE, ENOMEM */
-    HARM_HANG,   /* it does not end: none of those that are tried in turn */
+    HARM_HANG,   /* it does not end; not one of those that are tried in turn */
     HARM_KINDS
 };
 
-/* "abort"; HARM_KINDS: there is no such name. */
+/* From "abort" to HARM_ABORT, and so on. HARM_KINDS: there is no such name. */
 enum stress_harm stress_harm_from(const char *name);
 const char *stress_harm_name(enum stress_harm harm);
 /* May operations of the job fail because of it? */
@@ -30,7 +30,7 @@ bool stress_harm_fails(enum stress_harm harm);
 struct stress_harmer {
     enum stress_harm harm;
     uint64_t seed;
-    double seconds; /* the harm comes within them */
+    double seconds; /* the harm is done within them */
     struct stress_stream *streams;
     pthread_t *threads; /* of the streams */
     int n_streams;
@@ -40,9 +40,9 @@ struct stress_harmer {
     char wrong[200];
 };
 
-/* Starts the thread that does it. The first fields up to n_streams are the caller's. */
+/* Starts the thread that does the harm. The caller sets the fields up to n_streams. */
 void stress_harm_start(struct stress_harmer *harmer);
-/* Waits for it. */
+/* Waits for that thread. */
 void stress_harm_join(struct stress_harmer *harmer);
 
 #endif

@@ -26,7 +26,7 @@ uint32_t stress_below(struct stress_random *random, uint32_t end)
 
 /* ---- Steps -------------------------------------------------------------------------------- */
 
-/* Small ones mostly: the smaller of two powers of two. */
+/* Mostly small: the smaller of two random powers of two. */
 static size_t draw_bytes(const struct stress_program *program, struct stress_random *random)
 {
     int powers = 0;
@@ -55,7 +55,7 @@ static struct stress_call draw_call(const struct stress_program *program, bool m
         .seed = stress_draw(random),
     };
     if (program->sums) {
-        call.type %= HOOP_FLOAT16; /* the first that is none */
+        call.type %= HOOP_FLOAT16; /* the first type that is not an integer */
         call.op = HOOP_SUM;
     }
     return call;
@@ -100,7 +100,7 @@ struct model_call stress_call_in(const struct stress_call *call, int n)
     };
     const size_t elements = call->bytes / model_type_bytes(call->type);
     model.count = 1;
-    bool parts = false; /* does anybody have one block for each rank? */
+    bool parts = false; /* has any call a block for each rank? */
     for (int r = 0; r < n && !call->message; r++) {
         parts = parts || model_send_count(&model, r) > 1 || model_recv_count(&model, r) > 1;
     }

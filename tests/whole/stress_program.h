@@ -21,9 +21,9 @@
 #define STRESS_MOST_RANKS 16
 #define STRESS_COMMS 4
 #define STRESS_MOST_CALLS 6
-#define STRESS_PROGRAM_STEPS 16 /* what counts as one program; a look at the clock follows */
+#define STRESS_PROGRAM_STEPS 16 /* how many count as one program; then the clock is read */
 
-/* Draws: the same from the same beginnings. */
+/* The same start gives the same numbers. */
 struct stress_random {
     uint64_t state;
 };
@@ -34,33 +34,33 @@ uint32_t stress_below(struct stress_random *random, uint32_t end);
 struct stress_program {
     uint64_t seed;
     int ranks;
-    bool special;      /* any values: the order of additions is the ranks' */
-    bool sums;         /* of integers, and no other reductions: no flipped bit hides in one */
+    bool special;      /* arbitrary values: sums are made in rank order */
+    bool sums;         /* only sums of integers, because other reductions may hide a flipped bit */
     size_t most_bytes; /* of a buffer */
 };
 
 enum stress_kind { STRESS_CALLS, STRESS_TWINS, STRESS_BARRIER, STRESS_REBIRTH };
 
-/* As all ranks have it; roots, peers and counts become real in a comm of n ranks. */
+/* The call as all ranks know it; roots, peers and counts are adapted to a comm of n ranks. */
 struct stress_call {
     int comm;
     bool message;
     enum model_kind kind;
     hoop_datatype_t type;
     hoop_red_op_t op;
-    uint32_t root; /* of a message: who sends */
-    uint32_t peer; /* who receives it */
+    uint32_t root; /* of a message: the sender */
+    uint32_t peer; /* of a message: the receiver */
     size_t bytes;
-    uint64_t seed; /* of its inputs */
+    uint64_t seed; /* determines its inputs */
 };
 
-/* SHRINK: what all ranks are in, of itself; another's first part, of the first comm without the
- * other ranks, and its second by an id. */
+/* SHRINK: the comm of all ranks is shrunk from itself; of other forms, the first part is the first
+ * comm without the other ranks, and the second is made by an id. */
 enum stress_way { STRESS_BY_ID, STRESS_BY_SPLIT, STRESS_BY_SHRINK, STRESS_WAYS };
 
 struct stress_step {
     enum stress_kind kind;
-    int n_calls; /* CALLS; TWINS: one, which two threads make at once with the same inputs */
+    int n_calls; /* CALLS; TWINS: one, made by two threads at once with the same inputs */
     struct stress_call calls[STRESS_MOST_CALLS];
     int comm;            /* BARRIER, REBIRTH */
     bool finalize;       /* REBIRTH */
@@ -70,13 +70,13 @@ struct stress_step {
 void stress_program_step(const struct stress_program *program, int stream, uint64_t number,
                          struct stress_step *ret);
 
-/* The call as a comm of n ranks makes it; of a message only type and count count. */
+/* The call as made in a comm of n ranks; for a message only type and count are used. */
 struct model_call stress_call_in(const struct stress_call *call, int n);
 
-/* Which of the comms of this form a rank is in. */
+/* In which of the comms of this form a rank is. */
 int stress_part(const struct stress_program *program, int comm, int rank);
 
-/* The ranks of the comm of this form that a rank is in, in order. */
+/* The ranks of a rank's comm of this form, in order. */
 int stress_members(const struct stress_program *program, int comm, int rank,
                    int ret_ranks[STRESS_MOST_RANKS]);
 

@@ -12,7 +12,7 @@
 #define STREAM_LENIENT_MS 2500
 #define STREAM_BIRTH_MS 20000
 
-/* Every function that goes on only after this returns true; false: the stream is over. */
+/* Keeps the first failure. False: the stream is over. All functions go on only if this is true. */
 static bool stream_ok(struct stress_stream *stream, hoop_result_t result, const char *what)
 {
     if (result == HOOP_OK) {
@@ -54,7 +54,7 @@ static bool stream_id(const struct stress_stream *stream, struct stress_birth *b
     return true;
 }
 
-/* Another handle in place of the old one, which is returned. */
+/* Replaces a handle. Returns the old one. */
 static hoop_comm_t stream_put(struct stress_stream *stream, int form, hoop_comm_t comm)
 {
     pthread_mutex_lock(&stream->lock);
@@ -68,12 +68,12 @@ static hoop_config_t stream_config(const struct stress_stream *stream)
 {
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     config.op_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_TIMEOUT_MS;
-    /* Where another stream stopped over wrong bytes, this ends the job. */
+    /* If another stream has stopped because of wrong bytes, this ends the job. */
     config.init_timeout_ms = stream->lenient ? STREAM_LENIENT_MS : STREAM_BIRTH_MS;
     return config;
 }
 
-/* From the parent without the ranks that are not of my part. */
+/* Shrinks the parent to the ranks of this rank's part. */
 static hoop_result_t stream_shrink(struct stress_stream *stream, int form, hoop_comm_t parent,
                                    hoop_comm_t *ret)
 {
@@ -89,7 +89,7 @@ static hoop_result_t stream_shrink(struct stress_stream *stream, int form, hoop_
     return hoop_comm_shrink(parent, out, count, ret, &config, HOOP_SHRINK_DEFAULT);
 }
 
-/* Of all ranks' comm, by a split or a shrink, or by an id. */
+/* Makes a comm: from the comm of all ranks, by split or shrink, or by an id. */
 static bool stream_bear(struct stress_stream *stream, int form, enum stress_way way)
 {
     struct stress_comm *it = &stream->comms[form];
@@ -138,8 +138,7 @@ static bool stream_bury(struct stress_stream *stream, hoop_comm_t comm, bool fin
            stream_ok(stream, destroyed, "hoop_comm_destroy");
 }
 
-/* A comm dies, and is born again; who shrinks one without leaving anybody out has both for a while.
- */
+/* A comm is destroyed and made anew. For a shrink without exclusions both exist for a while. */
 static bool stream_rebirth(struct stress_stream *stream, const struct stress_step *step)
 {
     const int form = step->comm;
@@ -192,14 +191,14 @@ static bool stream_check(struct stress_stream *stream, const struct stress_run *
         return false;
     }
     if (run->recv.kind == AREA_NONE && run->send.kind == AREA_NONE) {
-        return true; /* a message between others */
+        return true; /* a message between other ranks */
     }
     stream->totals.results++;
     stream->totals.bytes += run->model.count * model_type_bytes(run->model.type);
     return true;
 }
 
-/* After a failure nobody writes to the buffers any more: the late ones have this long to do it. */
+/* After a failure nothing may be written to the buffers: late writes are noticed for this long. */
 static void stream_claim(struct stress_stream *stream, const struct stress_run *runs, int n)
 {
     const struct timespec nap = {.tv_nsec = 20000000};
@@ -212,7 +211,7 @@ static void stream_claim(struct stress_stream *stream, const struct stress_run *
     }
 }
 
-/* Starts all runs: those of one comm in order, the comms as drawn. Some groups nest. */
+/* Starts all runs: those of one comm in order, the comms in a random order. Some groups nest. */
 static hoop_result_t stream_start(struct stress_run *runs, int n, struct stress_random *random)
 {
     bool started[STRESS_MOST_CALLS] = {false};
@@ -247,7 +246,7 @@ static hoop_result_t stream_group(struct stress_run *runs, int n, struct stress_
 
 /* ---- Queues ------------------------------------------------------------------------------- */
 
-/* Waits in one of the ways there are; the result. */
+/* Waits in one of several ways. Returns the result. */
 static hoop_result_t pending_wait(const struct stress_pending *pending, uint32_t way)
 {
     struct pollfd poll_fd = {.events = POLLIN};
@@ -266,7 +265,7 @@ static hoop_result_t pending_wait(const struct stress_pending *pending, uint32_t
             uint64_t count = 0;
             const bool ready = poll(&poll_fd, 1, 10) > 0;
             const ssize_t got = ready ? read(poll_fd.fd, &count, sizeof(count)) : 0;
-            (void)got; /* another one's ticket may have been read for */
+            (void)got; /* it may have been for another ticket */
         }
         break;
     default:
@@ -290,7 +289,7 @@ static bool stream_finish(struct stress_stream *stream, struct stress_pending *p
     return good;
 }
 
-/* All that is queued. */
+/* Waits for all that is queued. */
 static bool stream_settle(struct stress_stream *stream, struct stress_random *random)
 {
     bool good = true;
@@ -303,7 +302,8 @@ static bool stream_settle(struct stress_stream *stream, struct stress_random *ra
     return good;
 }
 
-/* Where each call goes: all block, or all are queued, on one queue or two; or a group has both. */
+/* Draws where each call goes: all block, or all are queued, on one queue or two; a group may have
+ * both. */
 static void stream_draw_queues(const struct stress_stream *stream, struct stress_random *random,
                                bool group, hoop_stream_t ret[STRESS_MOST_CALLS])
 {
@@ -316,7 +316,7 @@ static void stream_draw_queues(const struct stress_stream *stream, struct stress
     }
 }
 
-/* A ticket behind it; sometimes the other queue waits for that. */
+/* Records a ticket behind the calls; sometimes the other queue waits for that. */
 static bool stream_queue(struct stress_stream *stream, struct stress_pending *pending,
                          struct stress_random *random)
 {
@@ -331,7 +331,7 @@ static bool stream_queue(struct stress_stream *stream, struct stress_pending *pe
     return stream_ok(stream, result, "a ticket") && (!settles || stream_settle(stream, random));
 }
 
-/* Some of its calls are on a queue, and none blocks. A message between others is no call. */
+/* Some calls are queued, and none blocks. A message between other ranks does not count. */
 static bool pending_is_queued(struct stress_pending *pending)
 {
     bool blocks = false;
@@ -379,10 +379,10 @@ static void *twin_main(void *arg)
     return (void *)(intptr_t)stress_run_start(run);
 }
 
-/* The same inputs in both: whichever the others take for the first, the result is the same. */
+/* Both have the same inputs: whichever counts as the first on other ranks, results are the same. */
 static bool stream_twins(struct stress_stream *stream, const struct stress_step *step)
 {
-    /* who is cancelled here would leave the other one without its buffers */
+    /* a thread that is cancelled here would leave the other one without its buffers */
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     struct stress_run runs[2] = {{.send = {.bytes = 0}}};
     struct stress_random random = stream_random(stream);
@@ -427,7 +427,7 @@ static bool stream_step(struct stress_stream *stream)
     }
 }
 
-/* Whether the time is over, or enough was run, by rank 0's clock and count. */
+/* Is the time over, or enough done? Rank 0's clock and count decide. */
 static bool stream_is_over(struct stress_stream *stream)
 {
     const uint64_t programs = stream->step / STRESS_PROGRAM_STEPS;
@@ -443,7 +443,7 @@ static bool stream_is_over(struct stress_stream *stream)
 static void stream_end_queues(struct stress_stream *stream)
 {
     for (int queue = 0; queue < STRESS_QUEUES; queue++) {
-        (void)hoop_stream_destroy(stream->queues[queue]); /* tickets have told of failures */
+        (void)hoop_stream_destroy(stream->queues[queue]); /* tickets have reported failures */
     }
 }
 

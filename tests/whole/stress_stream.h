@@ -1,7 +1,7 @@
 /*
- * One stream of operations of one rank: its comms, two queues (host streams of hoop) on which some
- * calls are put, as each rank likes, and the steps of the program until the time is
- * over, which rank 0 of the world says in a sum now and then. One thread.
+ * One stream of operations of one rank: its comms, two queues (host streams of hoop) on which each
+ * rank puts some of its calls as it likes, and the steps of the program. The time is over when rank
+ * 0 of the world says so, by a sum now and then. One thread.
  */
 #ifndef HOOP_TESTS_STRESS_STREAM_H
 #define HOOP_TESTS_STRESS_STREAM_H
@@ -14,7 +14,7 @@
 #define STRESS_QUEUES 2
 #define STRESS_MOST_PENDING 8
 
-/* In memory that all processes share: the k-th birth of a comm is known by the k-th id. */
+/* In memory that all processes share: the k-th birth of a comm uses the k-th id. */
 struct stress_births {
     struct stress_birth {
         _Atomic uint64_t generation;
@@ -32,13 +32,13 @@ struct stress_stream {
     struct stress_births *births;
     int rank, stream;
     uint64_t until_ns;
-    uint64_t programs; /* 0: until that time; else: so many */
-    bool lenient; /* something bad is done to the job: a failure ends the stream, and is none */
+    uint64_t programs; /* 0: until that time; otherwise how many */
+    bool lenient;      /* the job is harmed: a failure ends the stream, and is not an error */
     struct stress_totals totals;
-    char wrong[500]; /* what must not be; empty: nothing */
+    char wrong[500]; /* what went wrong; empty: nothing */
 
     uint64_t step;
-    pthread_mutex_t lock; /* held while a handle comes or goes */
+    pthread_mutex_t lock; /* held while a handle is set or removed */
     struct stress_comm {
         hoop_comm_t comm;
         int n, rank;
@@ -56,9 +56,9 @@ struct stress_stream {
     size_t arena_used;
 };
 
-/* The first fields up to lenient and the lock are the caller's; the rest is zero. */
+/* The caller sets the fields up to lenient, and the lock; the rest is zero. */
 void stress_stream_run(struct stress_stream *stream);
-/* Ends what a stream whose thread was cancelled has left. */
+/* Frees what a stream has left whose thread was cancelled. */
 void stress_stream_abandon(struct stress_stream *stream);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* Every type, op and count for n ranks; place, memory and alignment take turns. */
+/* Every type, op and count for n ranks; place, memory and alignment alternate. */
 static void matrix(int n)
 {
     struct world world;
@@ -51,7 +51,7 @@ static void test_matrix(void **state)
     }
 }
 
-/* Several chunks and slices. */
+/* Large enough for several chunks and slices. */
 static void test_large(void **state)
 {
     (void)state;
@@ -64,7 +64,7 @@ static void test_threads(void **state)
     world_sample(HOOP_COLL_ALL_REDUCE, 20, true, (size_t)600 << 10);
 }
 
-/* Several operations on each comm in one group; they run in order. */
+/* Several operations on each comm in one group, which run in order. */
 static void test_several_in_a_group(void **state)
 {
     (void)state;

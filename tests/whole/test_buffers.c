@@ -1,7 +1,7 @@
 /*
- * The ranks' memory when something goes wrong or away: who is stuck writing to a buffer that was
- * given back, what one comm's failure does to another's buffers, and mappings that outlive their
- * use. Ranks are processes, which report to the parent; the parent alone asserts.
+ * The ranks' memory in the case of failures and departures: a rank that is stuck writing to a
+ * buffer that was given back, what the failure of one comm does to buffers of another, and mappings
+ * that outlive their use. Ranks are processes, which report to the parent; only the parent asserts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void await_parent(const struct family_self *self)
     EXPECT(self, family_order(self) >= 0);
 }
 
-/* A comm of n ranks, of which this process is `rank`. Rank 0 makes its token. */
+/* Joins a comm of n ranks as `rank`. Rank 0 makes its id. */
 static hoop_comm_t join(const struct family_self *self, int n, int rank, int dead_after_ms)
 {
     hoop_comm_t comm = HOOP_COMM_NULL;
@@ -54,7 +54,7 @@ static hoop_comm_t join(const struct family_self *self, int n, int rank, int dea
     return comm;
 }
 
-/* The parent's part of join(): from one rank to the other. */
+/* The parent's part of join(): passes the id from one rank to the other. */
 static void introduce(const struct family *family, int first, int second)
 {
     hoop_unique_id_t id;
@@ -89,16 +89,16 @@ static hoop_result_t add_up(const uint32_t *in, uint32_t *out, hoop_comm_t comm)
 /* ---- A writer that is stuck ----------------------------------------------------------------- */
 
 /*
- * Rank 1 of a comm of two stops in the middle of writing to rank 0's buffer: the page of its input
- * that it reads next is gone, and the handler of SIGSEGV stops the process. When it goes on it
- * finds the page again, and writes.
+ * Rank 1 of a comm of two stops while it writes to rank 0's buffer: the page of its input that it
+ * reads next is gone, and the handler of SIGSEGV stops the process. When it continues the page is
+ * there again, and it writes.
  */
 static struct {
     const struct family_self *self;
     void *page;
 } stuck;
 
-/* NOLINTBEGIN(bugprone-signal-handler): the thread's own fault, and each is one system call */
+/* NOLINTBEGIN(bugprone-signal-handler): the thread itself faults, and each is one system call */
 static void on_fault(int signal_number)
 {
     (void)signal_number;
@@ -112,7 +112,7 @@ static void on_fault(int signal_number)
 static void get_stuck(const struct family_self *self, hoop_comm_t comm)
 {
     uint32_t *in = block(self, BYTES), *out = block(self, BYTES);
-    EXPECT(self, add_up(in, out, comm) == HOOP_OK); /* all is mapped */
+    EXPECT(self, add_up(in, out, comm) == HOOP_OK); /* all is mapped now */
     stuck.self = self;
     stuck.page = in + COUNT / 2 + COUNT / 4;
     EXPECT(self, signal(SIGSEGV, on_fault) != SIG_ERR);
@@ -159,7 +159,7 @@ static void rank_of_stuck_writer(const struct family_self *self, const void *arg
     rank_tell(self, HOOP_OK, damaged(out));
 }
 
-/* What was given back is not written to, also where the one who takes it has no descriptor left. */
+/* Nothing is written to a buffer that was given back, even if its owner has no descriptor left. */
 static void test_stuck_writer(void **state)
 {
     (void)state;
@@ -189,7 +189,8 @@ static void *add_up_second(void *arg)
     return (void *)(uintptr_t)add_up(block->buffer, block->buffer, block->comm);
 }
 
-/* Comm A is ranks 0 and 1, comm B ranks 0 and 2; rank 0 has the halves of one block in them. */
+/* Comm A has ranks 0 and 1, comm B ranks 0 and 2. Rank 0 uses the two halves of one block in
+ * them. */
 static void rank_of_two_comms(const struct family_self *self, const void *arg)
 {
     (void)arg;
@@ -221,7 +222,7 @@ static void rank_of_two_comms(const struct family_self *self, const void *arg)
     rank_tell(self, (int)(uintptr_t)result, second.buffer[COUNT - 1]);
 }
 
-/* A comm that fails over a stuck writer takes nothing from another comm. */
+/* A comm that fails because of a stuck writer takes nothing from another comm. */
 static void test_failure_beside_another_comm(void **state)
 {
     (void)state;
@@ -242,7 +243,8 @@ static void test_failure_beside_another_comm(void **state)
 
 /* ---- Mappings of what peers had -------------------------------------------------------------- */
 
-/* Comms come and go beside one that stays; the memory they used is freed before them, or after. */
+/* Comms come and go beside one that stays; the memory that they used is freed before or
+ * after them. */
 /* NOLINTNEXTLINE(readability-function-size): every EXPECT counts as branches */
 static void rank_of_imports(const struct family_self *self, const void *arg)
 {
@@ -291,7 +293,7 @@ static void *broadcast_all(void *arg)
     return (void *)(uintptr_t)hoop_bcast(all->buffer, COUNT, HOOP_UINT32, 2, all->comm, NULL);
 }
 
-/* Rank 2 is the root, and is stopped when it has announced its buffer, which rank 0 has mapped
+/* Rank 2 is the root, and is stopped when it has announced its buffer. Rank 0 has mapped that
  * before: it copies, and leaves. Rank 1 has to ask for it first. */
 /* NOLINTNEXTLINE(readability-function-size): every EXPECT counts as branches */
 static void rank_of_early_leave(const struct family_self *self, const void *arg)
@@ -338,7 +340,7 @@ static void test_early_leave(void **state)
     tell(&family, 1);
     tell(&family, 0);
     assert_int_equal(rank_hear(&family, 0).value, 2); /* it has left */
-    usleep(50000);                                    /* for rank 1 to see it */
+    usleep(50000);                                    /* time for rank 1 to notice that */
     assert_int_equal(kill(family.ranks[2].pid, SIGCONT), 0);
     for (int rank = 1; rank <= 2; rank++) {
         const struct rank_report report = rank_hear(&family, rank);
@@ -350,7 +352,7 @@ static void test_early_leave(void **state)
 
 int main(void)
 {
-    /* One machine, all by themselves, and memory that is reduced in place. */
+    /* One machine with all ranks, and memory that is reduced in place. */
     setenv("HOOP_ALGO", "direct", 1);
     setenv("HOOP_DEBUG", "none", 0);
     const struct CMUnitTest tests[] = {

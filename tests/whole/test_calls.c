@@ -1,7 +1,7 @@
 /*
- * Wrong calls of the collectives: every function with every argument wrong, once each, from a
- * table: the code, a sentence that names what is wrong, and the comm works as before. And calls
- * that differ between ranks, however little: HOOP_MISMATCH with both sides.
+ * Wrong calls of collectives. From a table, every function has every argument wrong once: the code
+ * is right, the text names what is wrong, and the comm works as before. And calls that differ
+ * between ranks, however little: HOOP_MISMATCH with both calls.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 
 #define ROOM 4096
 
-static uint8_t memory[2][2 * ROOM]; /* of each rank: in, out */
+static uint8_t memory[2][2 * ROOM]; /* for each rank: in, out */
 
 struct call {
     enum hoop_collective collective;
@@ -87,7 +87,7 @@ static void comms_make(hoop_comm_t comms[2])
     assert_int_equal(hoop_group_end(), HOOP_OK);
 }
 
-/* One argument made wrong, and what the sentence says then. */
+/* The argument that is wrong, and what the text says then. */
 enum wrong {
     COMM,
     STREAM,
@@ -153,7 +153,7 @@ static void spoil(struct call *call, enum wrong wrong)
         call->out = NULL;
         break;
     default:
-        call->out = (uint8_t *)(uintptr_t)call->in + 4; /* a count of 3 more, or less, would do */
+        call->out = (uint8_t *)(uintptr_t)call->in + 4; /* as if for a count of 3 more, or fewer */
         break;
     }
 }
@@ -197,7 +197,7 @@ static void test_wrong_arguments(void **state)
     hoop_comm_destroy(comms[1]);
 }
 
-/* Two calls, one by each rank; they differ in one thing. */
+/* Two calls, one by each rank, with a single difference. */
 static void check_mismatch(const struct call *a, const struct call *b)
 {
     hoop_comm_t comms[2];
@@ -210,7 +210,7 @@ static void check_mismatch(const struct call *a, const struct call *b)
             fail_msg("%s", hoop_get_last_error(NULL));
         }
     }
-    /* A root may be through with its part: it hears of it in its next operation. */
+    /* A root may be done with its part: it is told in its next operation. */
     for (int r = 0; r < 2; r++) {
         hoop_barrier(comms[r], NULL);
     }
@@ -256,7 +256,7 @@ static void test_mismatches(void **state)
     }
 }
 
-/* Pairs whose 32-bit hashes were once equal, and counts that are equal in their low bits. */
+/* Pairs whose 32-bit hashes were once equal, and counts whose low bits are equal. */
 static void test_near_mismatches(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void *waiter_main(void *arg)
     return NULL;
 }
 
-/* A group of rank 0 with a mistake, on its comm or on none, while rank 1 waits in its call. */
+/* Rank 0 makes a mistake in a group, on its comm or on none, while rank 1 waits in its call. */
 static void check_told(bool on_comm)
 {
     hoop_comm_t comms[2];
@@ -325,7 +325,7 @@ static void check_told(bool on_comm)
     assert_int_equal(hoop_all_reduce(&value, &value, 1, on_comm ? (hoop_datatype_t)77 : HOOP_INT32,
                                      HOOP_SUM, on_comm ? comms[0] : NULL, NULL),
                      HOOP_INVALID_ARGUMENT);
-    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_INVALID_USAGE); /* the group has it */
+    assert_int_equal(hoop_comm_destroy(comms[0]), HOOP_INVALID_USAGE); /* the group still uses it */
     assert_int_equal(hoop_group_end(), HOOP_INVALID_ARGUMENT);
     const char *named = on_comm ? "datatype is 77" : "comm is NULL";
     assert_non_null(strstr(hoop_get_last_error(NULL), named));
@@ -345,7 +345,7 @@ static void test_mistake_in_group(void **state)
     check_told(false);
 }
 
-/* The stream of a group's call is destroyed before the group's end. */
+/* The stream of a call in a group is destroyed before the end of the group. */
 static void test_no_stream_in_group(void **state)
 {
     (void)state;
@@ -369,7 +369,7 @@ static void test_no_stream_in_group(void **state)
     hoop_comm_destroy(comms[1]);
 }
 
-/* How long a group of so many calls of so many elements on both comms would take. */
+/* How long a group with so many calls of so many elements on both comms would take. */
 static float simulated(hoop_comm_t comms[2], int calls, size_t count)
 {
     hoop_sim_info_t info = HOOP_SIM_INFO_INITIALIZER;
@@ -392,14 +392,14 @@ static void test_simulation(void **state)
     hoop_sim_info_t info = HOOP_SIM_INFO_INITIALIZER, wrong = {.size = 3};
     comms_make(comms);
     memset(memory, 7, sizeof(memory));
-    assert_int_equal(hoop_group_simulate_end(&info), HOOP_INVALID_USAGE); /* no group */
+    assert_int_equal(hoop_group_simulate_end(&info), HOOP_INVALID_USAGE); /* there is no group */
     const float one = simulated(comms, 1, 100), three = simulated(comms, 3, 100);
     assert_true(one > 1e-9f && one < 1e-3f);
     assert_true(three > 2.9f * one && three < 3.1f * one);
     assert_true(simulated(comms, 1, 1000) > one);
     assert_true(simulated(comms, 0, 0) == 0);
-    assert_int_equal(memory[0][ROOM], 7); /* nothing ran */
-    /* What is no call, or can't be simulated: the group stays open. */
+    assert_int_equal(memory[0][ROOM], 7); /* nothing has run */
+    /* Calls that can't be simulated, and wrong ones: the group stays open. */
     hoop_group_start();
     hoop_send(memory[0], 100, HOOP_UINT8, 1, comms[0], NULL);
     assert_int_equal(hoop_group_simulate_end(NULL), HOOP_INVALID_ARGUMENT);
@@ -409,7 +409,7 @@ static void test_simulation(void **state)
     hoop_group_end();
     assert_int_equal(hoop_group_simulate_end(&info), HOOP_OK);
     assert_true(info.estimated_time > 1e-9f);
-    /* A mistake: its sentence, whatever has failed since. */
+    /* After a mistake its text is returned, whatever has failed since. */
     hoop_group_start();
     assert_int_equal(hoop_send(memory[0], 1, HOOP_UINT8, 9, comms[0], NULL), HOOP_INVALID_ARGUMENT);
     assert_int_equal(hoop_mem_free(&info), HOOP_INVALID_ARGUMENT);
@@ -438,7 +438,8 @@ static void test_factors(void **state)
             in[r][i] = (float)(i + 100 * r);
         }
     }
-    /* The factors were read when the operations were made; these may go once they are called. */
+    /* The factors were read when the operations were created, which may be destroyed once they are
+     * used. */
     factors[0] = factors[1] = 9;
     hoop_group_start();
     for (int r = 0; r < 2; r++) {
@@ -462,7 +463,7 @@ static void test_factors(void **state)
     hoop_comm_destroy(comms[1]);
 }
 
-/* What a thread with an open group had collected goes with it. */
+/* What a thread has collected in an open group is freed when it ends. */
 static void *end_in_group(void *arg)
 {
     hoop_comm_t *comms = arg;

@@ -1,8 +1,8 @@
 /*
- * Reading another process's memory (cross-memory attach): what hoop_process_read() says of
+ * Reading another process's memory (cross-memory attach): what hoop_process_read() reports about
  * processes that are gone, that are others, or have no such memory; whether all ranks agree on what
- * the kernel permits; a buffer that cannot be read; and more than 4 GiB in one call. That results
- * are right is shown by test_stress.sh, and with kills by kill_fuzz.
+ * the kernel permits; a buffer that can't be read; and more than 4 GiB in one call. test_stress.sh
+ * shows that results are right, and kill_fuzz that they are with kills.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 #include <sys/syscall.h>
 
 #define PATIENCE_MS 240000
-#define COUNT ((size_t)1 << 20) /* bytes that go by cma, and in several slices */
+#define COUNT ((size_t)1 << 20) /* bytes that go by cma, in several slices */
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
 
@@ -69,13 +69,13 @@ static bool info_has(const struct family_self *self, hoop_comm_t comm, const cha
     return strstr(json, what) != NULL;
 }
 
-/* What rank r brings at i. */
+/* Byte i of rank r's input. */
 static uint8_t byte_of(int rank, size_t i)
 {
     return (uint8_t)(i * 7 + i / 251 + (size_t)rank * 31);
 }
 
-/* To the next rank, and a little more, which is copied. */
+/* Sends to the next rank; a small rest is copied. */
 static void pass_round(const struct family_self *self, hoop_comm_t comm)
 {
     const int next = (self->rank + 1) % self->n, before = (self->rank + self->n - 1) % self->n;
@@ -115,7 +115,7 @@ static void gather_from(const struct family_self *self, hoop_comm_t comm, uint8_
     free(out);
 }
 
-/* At an odd address. */
+/* From an odd address. */
 static void gather_all(const struct family_self *self, hoop_comm_t comm)
 {
     uint8_t *in = malloc(COUNT + 1);
@@ -174,7 +174,7 @@ static void one_turns_it_off(const struct family_self *self)
     work_and_tell(self);
 }
 
-/* A rank's memory that can't be read any more, though it could at the join, is copied as before. */
+/* Memory that could be read at the join, but no longer can, is copied instead. */
 static void denied_later(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -182,7 +182,7 @@ static void denied_later(const struct family_self *self)
     if (self->rank == 1) {
         deny(self);
     }
-    void *place = malloc(COUNT + 1); /* where the input was, which was tried */
+    void *place = malloc(COUNT + 1); /* where the input was that was tried */
     gather_all(self, comm);
     free(place);
     rank_tell(self, HOOP_OK, 0);
@@ -198,9 +198,10 @@ static uint8_t *map_at(const struct family_self *self, void *place, int protecti
 }
 
 /*
- * Where a buffer was that others have read lies another one, which only its own process can read:
- * what is mapped for writing is so, as secret memory is. A comm that has tried the first one
- * believes it of the second, too, and fails, with how to avoid that; another comm tries for itself.
+ * At the address of a buffer that others have read there is now another, which only its own process
+ * can read, such as secret memory. A comm that has read the first one takes the second for
+ * readable, too, and fails with an error that tells how to avoid that; another comm tries for
+ * itself.
  */
 static void mapped_anew(const struct family_self *self)
 {
@@ -241,7 +242,7 @@ static void test_permission(void **state)
     all_say(mapped_anew, 1);
 }
 
-/* What is not mapped, of 2 ranks, in bytes of a block. */
+/* The choice for memory that is not mapped, with 2 ranks and blocks of so many bytes. */
 static enum hoop_algo chosen(enum hoop_collective collective, uint64_t bytes, bool no_cma)
 {
     const struct hoop_agreement agreed = {.oneshot_bytes = 65536,
@@ -276,8 +277,7 @@ static void test_choice(void **state)
 
 /* ---- Memory that is not there --------------------------------------------------------------- */
 
-/* Rank 1's input has a hole, in the second slice or so: that is a failure of all, which names it.
- */
+/* Rank 1's input has a hole in about the second slice: all ranks fail, and the error names it. */
 static void read_a_hole(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -312,7 +312,7 @@ static void test_hole(void **state)
 
 #define MAPPED_COUNT (3 * COUNT + 5) /* several slices */
 
-/* From a place in a region to the next rank. */
+/* Sends from inside a region to the next rank. */
 static void pass_mapped(const struct family_self *self, hoop_comm_t comm, uint8_t *out)
 {
     const int next = (self->rank + 1) % self->n, before = (self->rank + self->n - 1) % self->n;
@@ -333,7 +333,7 @@ static void pass_mapped(const struct family_self *self, hoop_comm_t comm, uint8_
     free(in);
 }
 
-/* Of peers' memory, in this process. */
+/* How many regions of peers are mapped in this process. */
 static int imports(const struct family_self *self)
 {
     static char json[65536];
@@ -345,8 +345,8 @@ static int imports(const struct family_self *self)
     return atoi(at + strlen(key));
 }
 
-/* Though the kernel copies for nobody. The second region is another one at, mostly, the same
- * address. What hoop_mem_alloc() gave is mapped by who receives it, and by nobody else. */
+/* Although the kernel lets nobody read. The second region mostly has the address of the first.
+ * Memory of hoop_mem_alloc() is mapped only by its receiver. */
 static void pass_regions(const struct family_self *self)
 {
     void *memory = NULL;
@@ -367,7 +367,7 @@ static void pass_regions(const struct family_self *self)
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
 }
 
-/* As many descriptors as are in use, or all that may be. */
+/* Allows as many descriptors as are in use (full), or all that may be. */
 static void limit_descriptors(const struct family_self *self, bool full)
 {
     struct rlimit limit;
@@ -378,7 +378,7 @@ static void limit_descriptors(const struct family_self *self, bool full)
     EXPECT(self, setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-/* One that has no descriptor left can map nothing, and have nothing mapped; all arrives. */
+/* A rank without descriptors can map nothing, and nothing of it can be mapped; all arrives. */
 static void pass_without_descriptors(const struct family_self *self)
 {
     void *memory = NULL;
@@ -413,7 +413,7 @@ static void test_regions(void **state)
 #define WINDOW ((size_t)32 << 20)
 #define WINDOWS ((size_t)130)
 
-/* So many bytes of addresses, behind each of which is the same window of memory. */
+/* So many bytes of address space, in which one window of memory repeats. */
 static uint8_t *windows(const struct family_self *self)
 {
     const int fd = memfd_create("windows", MFD_CLOEXEC);
@@ -439,7 +439,7 @@ static void expect_window(const struct family_self *self, const uint8_t *buffer)
 
 static void move_much(const struct family_self *self)
 {
-    const size_t count = WINDOWS * WINDOW - 5; /* the last window's bytes are what is seen */
+    const size_t count = WINDOWS * WINDOW - 5; /* the bytes of the last window remain */
     hoop_comm_t comm = join(self);
     uint8_t *buffer = windows(self);
     for (size_t i = 0; i < WINDOW; i++) {
@@ -470,7 +470,7 @@ static void test_huge(void **state)
 
 /* ---- Without hoop --------------------------------------------------------------------------- */
 
-static uint8_t *seen; /* at the same place in parent and child: two pages and a hole behind */
+static uint8_t *seen; /* at the same address in parent and child: two pages followed by a hole */
 
 static void show(const struct family_self *self, const void *arg)
 {
@@ -502,7 +502,7 @@ static void test_read(void **state)
                      HOOP_REMOTE_ERROR);
     assert_non_null(strstr(hoop_thread_error(), "HOOP_CMA=0"));
 
-    its.id++; /* another process has its pid */
+    its.id++; /* as if another process had its pid */
     assert_int_equal(hoop_process_read(&its, here, at, sizeof(here)), HOOP_REMOTE_ERROR);
     assert_non_null(strstr(hoop_thread_error(), "has ended"));
     its.id--;
@@ -515,7 +515,7 @@ static void test_read(void **state)
     assert_int_equal(munmap(seen, 2 * page), 0);
 }
 
-/* As two ranks stand to each other: neither is the other's parent. */
+/* As between two ranks, neither of which is the other's parent. */
 static bool permitted(void)
 {
     struct family family;
@@ -527,7 +527,7 @@ static bool permitted(void)
 
 int main(void)
 {
-    /* the last: what is forked behind it would have its id */
+    /* comes last: processes that are forked after it would have its id */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice), cmocka_unit_test(test_permission),
         cmocka_unit_test(test_hole),   cmocka_unit_test(test_regions),

@@ -1,7 +1,7 @@
 /*
- * Buffers on a device, over the fake driver that HOOP_CUDA names: what order streams give, what is
- * kept and given back, and what goes wrong. (Every collective with its data:
- * test_every_collective.)
+ * Buffers on a device, over the fake driver that HOOP_CUDA names: the order that streams give, what
+ * is kept and freed, and failures. Every collective with its data is tested by
+ * test_every_collective.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 
 /* ---- Order ---- */
 
-/* What is on the stream before is seen by the operation, and what comes behind sees its result. */
+/* An operation sees what was put on the stream before, and what comes behind sees its result. */
 static void test_order(void **state)
 {
     make_by(*state);
@@ -41,7 +41,7 @@ static void test_order(void **state)
     end();
 }
 
-/* CUDA's default streams under all of their names: the device's, and the calling thread's own. */
+/* CUDA's default streams with all of their names: the device's, and the calling thread's. */
 static void test_default_streams(void **state)
 {
     const hoop_stream_t names[] = {NULL, FAKE_STREAM_LEGACY, FAKE_STREAM_OF_THREAD};
@@ -66,7 +66,7 @@ static void test_default_streams(void **state)
     end();
 }
 
-/* A call may be ordered by a stream of another device than that of its buffers. */
+/* The stream of a call may belong to another device than its buffers. */
 static void test_stream_elsewhere(void **state)
 {
     hoop_stream_t first = NULL;
@@ -74,7 +74,7 @@ static void test_stream_elsewhere(void **state)
     for (int r = 0; r < RANKS; r++) {
         memset(ranks[r].in + view, r + 1, BYTES);
     }
-    /* which no rank touches before all have come */
+    /* no rank touches it before all ranks' streams have come */
     fill(ranks[1].stream, ranks[1].out, 0x11, BYTES, 200000);
     const hoop_stream_t busy = ranks[1].stream;
     first = ranks[0].stream;
@@ -90,7 +90,7 @@ static void test_stream_elsewhere(void **state)
     end();
 }
 
-/* A buffer of the host and a stream: ordered on it, too. */
+/* A host buffer with a stream is ordered on that stream, too. */
 static void test_host_buffers(void **state)
 {
     (void)state;
@@ -113,8 +113,8 @@ static void test_host_buffers(void **state)
     end();
 }
 
-/* Kernels that fold, or copies inside the device; nothing comes to the host, and back only
- * where a rank's buffer lies there. */
+/* Kernels fold, or copies stay inside the device. Nothing goes to the host, and only buffers of
+ * ranks on the host cause copies back. */
 static void test_stays_there(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void test_alltoallv(void **state)
     end();
 }
 
-/* One rank's output on the host, or nothing for it at all: it delivers nothing, the others do. */
+/* One rank's output is on the host, or is empty: that rank delivers nothing, the others do. */
 static void test_alltoallv_uneven(void **state)
 {
     static const size_t displs[RANKS] = {0, 1000, 2000};
@@ -255,7 +255,7 @@ static void test_nothing_is_left(void **state)
     assert_int_equal(device, 0);
     sum_in_threads();
     use(&bytes_after, &pinned_after);
-    assert_int_equal(bytes_after, bytes + (size_t)2 * RANKS * 65536); /* whole units of CUDA's */
+    assert_int_equal(bytes_after, bytes + (size_t)2 * RANKS * 65536); /* whole units of CUDA */
     assert_int_equal(pinned_after, pinned + (strcmp(*state, "slab") == 0 ? RANKS : 0));
     end();
     use(&bytes_after, &pinned_after);
@@ -263,8 +263,7 @@ static void test_nothing_is_left(void **state)
     assert_int_equal(pinned_after, pinned);
 }
 
-/* Words that streams write: each has its own, as long as there are some, and they are used again.
- */
+/* Marks: each owner has a word of its own as long as there are some, and words are used again. */
 static void test_marks(void **state)
 {
     enum { MORE_THAN_THERE_ARE = 3000 };
@@ -296,7 +295,7 @@ static void test_marks(void **state)
     end();
 }
 
-/* A comm that meets no device leaves nothing behind, and says nothing either. */
+/* A comm without device buffers leaves nothing behind, and logs nothing. */
 static void test_unused(void **state)
 {
     (void)state;
@@ -322,7 +321,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(hoop_get_last_error(NULL), "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY"));
     struct rank *rank = &ranks[1];
     const hoop_stream_t stream = rank->stream;
-    rank->stream = (hoop_stream_t)(void *)ranks; /* not a stream at all */
+    rank->stream = (hoop_stream_t)(void *)ranks; /* not a stream */
     assert_int_equal(sum(rank), HOOP_INVALID_ARGUMENT);
     assert_non_null(strstr(hoop_get_last_error(NULL), "is no stream of CUDA"));
     rank->stream = stream;
@@ -331,16 +330,16 @@ static void test_refused(void **state)
     assert_non_null(strstr(hoop_get_last_error(NULL), "captures a graph"));
     assert_int_equal(hoop_send(rank->in, 1, HOOP_UINT8, 0, rank->comm, stream), HOOP_UNSUPPORTED);
     capture(stream, 0);
-    sum_in_threads(); /* nothing has happened to the comm */
+    sum_in_threads(); /* the comm is unchanged */
     assert_int_equal(ranks[0].result, HOOP_OK);
     end();
 }
 
-/* A kernel before the call broke the device, or one of its own: no wrong sum, and an error on every
- * rank. */
+/* A kernel before the call, or one of the call's own, has broken the device: no sum is wrong, and
+ * every rank gets an error. */
 static void test_broken(void **state)
 {
-    const bool copies = strcmp(*state, "slab") == 0; /* to the host and back; else kernels */
+    const bool copies = strcmp(*state, "slab") == 0; /* to the host and back; otherwise kernels */
     for (unsigned n = 1; n <= (copies ? 2 * RANKS : folds()); n++) {
         make_by(*state);
         for (int r = 0; r < RANKS; r++) {
@@ -356,16 +355,16 @@ static void test_broken(void **state)
                 assert_all(ranks[r].out, 6);
             }
         }
-        assert_true(failed == RANKS || (failed > 0 && copies && n > RANKS)); /* those are fetched */
+        assert_true(failed == RANKS || (failed > 0 && copies && n > RANKS)); /* some got theirs */
         assert_true(named >= 1);
-        end_comms(); /* of a broken device nothing is waited for */
+        end_comms(); /* nobody waits for a broken device */
         break_device(0);
         end();
     }
 }
 
-/* What CUDA does not know is memory of the host that can be read, or a mistake of the caller, and
- * nothing has happened to the comm. */
+/* A pointer that CUDA does not know is readable host memory, or the caller's mistake, which leaves
+ * the comm unchanged. */
 static void test_forgotten(void **state)
 {
     (void)state;
@@ -418,8 +417,8 @@ static void test_freed(void **state)
     end();
 }
 
-/* A device that failed before the call: no buffer of it is taken for the host's, and no stream for
- * none; and it is not a mistake in the call, of which nobody else would hear. */
+/* The device has failed before the call: its buffers do not count as host memory, nor its streams
+ * as invalid. It is not a mistake in the call either, of which no other rank would be told. */
 static void test_broken_before(void **state)
 {
     const bool on_streams = strcmp(*state, "streams") == 0;
@@ -446,7 +445,7 @@ static void test_broken_before(void **state)
     end();
 }
 
-/* One launch is refused: its rank says so, and all the others say the same. */
+/* One launch is refused: its rank reports that, and all others report the same. */
 static void test_refused_launch(void **state)
 {
     (void)state;
@@ -458,7 +457,7 @@ static void test_refused_launch(void **state)
         assert_non_null(why);
         for (int r = 0; r < RANKS; r++) {
             assert_int_equal(ranks[r].result, HOOP_CUDA_ERROR);
-            assert_non_null(strstr(ranks[r].why, why)); /* whose it was, and what */
+            assert_non_null(strstr(ranks[r].why, why)); /* the rank, and the reason */
             assert_non_null(
                 strstr(why, ": cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"));
         }
@@ -466,8 +465,8 @@ static void test_refused_launch(void **state)
     }
 }
 
-/* The same for ranks that one thread moves: who fails waits for the others, who are still in its
- * buffers, and could not wait for them for ever. */
+/* The same for ranks that one thread drives: the one that fails waits for the others, which still
+ * use its buffers, and which must not be kept from leaving them. */
 static void test_group_fails(void **state)
 {
     const bool refused = strcmp(*state, "refuse") == 0;
@@ -511,8 +510,8 @@ static void sum_aborted(void (*sum_all)(void))
     }
 }
 
-/* While the stream is busy for long: the calls return before it is, and what is done later harms
- * nobody. */
+/* While the streams are busy for long: calls return before that is over, and what is done later
+ * harms nothing. */
 static void test_abort(void **state)
 {
     make_by(*state);
@@ -523,7 +522,7 @@ static void test_abort(void **state)
     end();
 }
 
-/* While the kernels run: none of them writes any more when the calls have returned. */
+/* While kernels run: none of them writes any more when the calls have returned. */
 static void test_abort_in_kernel(void **state)
 {
     const bool group = strcmp(*state, "group") == 0;

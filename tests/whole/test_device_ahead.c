@@ -23,18 +23,18 @@
 #define ON_DEVICE(test) cmocka_unit_test_prestate(test, (void *)(uintptr_t) "direct")
 #define BY_HOST(test) cmocka_unit_test_prestate(test, (void *)(uintptr_t) "slab")
 
-static int queues; /* of the device; 0: as many as there are streams */
+static int queues; /* of the device; 0: one for each stream */
 
 static void fill_all(int value, unsigned delay_us)
 {
     for (int r = 0; r < RANKS; r++) {
-        (void)enter_device_of(r); /* whose default stream it may be */
+        (void)enter_device_of(r); /* the stream may be its default stream */
         fill(ranks[r].stream, ranks[r].in, value + r, BYTES, delay_us);
         leave_device();
     }
 }
 
-/* First operations, which are waited for; then the next ones need not be. On a busy machine one may
+/* Waits for first operations, so that later ones need not be waited for. On a busy machine one may
  * not be enough. */
 static void make_known(const char *algo)
 {
@@ -62,7 +62,7 @@ static void assert_async(int r, hoop_result_t expected)
 
 /* ---- Order ---- */
 
-/* The call is back before its input is there; what follows on the stream sees the result. */
+/* The call returns before its input is there; what follows on the stream sees the result. */
 static void test_returns(void **state)
 {
     make_known(*state);
@@ -78,7 +78,7 @@ static void test_returns(void **state)
         assert_true((queues == 1) == (took >= 250 * HOOP_NS_PER_MS));
     }
     for (int r = 0; r < RANKS; r++) {
-        copy(ranks[r].stream, ranks[r].in, ranks[r].out, BYTES); /* its input is used no more */
+        copy(ranks[r].stream, ranks[r].in, ranks[r].out, BYTES); /* the input is no longer needed */
     }
     settle();
     for (int r = 0; r < RANKS; r++) {
@@ -89,7 +89,7 @@ static void test_returns(void **state)
     end();
 }
 
-/* Of an operation that there was none of before: its kernel is launched while streams are held. */
+/* The first operation of its kind: its kernel is launched while streams are held. */
 static void test_first_of_its_kind(void **state)
 {
     make_known(*state);
@@ -105,7 +105,8 @@ static void test_first_of_its_kind(void **state)
     end();
 }
 
-/* Who drives sleeps when the streams come, and not on until his slice of 100 ms is over. */
+/* The driver sleeps when the streams come to the call, and must not sleep on for its slice of 100
+ * ms. */
 static void test_wakes(void **state)
 {
     enum { ROUNDS = 20 };
@@ -121,7 +122,7 @@ static void test_wakes(void **state)
     end();
 }
 
-/* Many on the same streams, one behind the other, nobody waits. */
+/* Many calls on the same streams, one behind the other, without waiting. */
 static void test_many(void **state)
 {
     enum { ROUNDS = 30 };
@@ -150,7 +151,8 @@ static void test_many(void **state)
     end();
 }
 
-/* All ranks on a default stream, the device's or the thread's; it is known as the others are. */
+/* All ranks use a default stream, the device's or the thread's, which becomes known like any
+ * other. */
 static void sum_on_default(const char *algo, hoop_stream_t name)
 {
     hoop_stream_t streams[RANKS];
@@ -164,7 +166,7 @@ static void sum_on_default(const char *algo, hoop_stream_t name)
         sum_in_group();
         assert_int_equal(ranks[0].result, HOOP_OK);
         for (int r = 0; r < RANKS; r++) {
-            /* those of a device are in order with its default one */
+            /* a device's other streams are in order with its default stream */
             copy(name == FAKE_STREAM_OF_THREAD ? name : streams[r], ranks[r].in, ranks[r].out,
                  BYTES);
         }
@@ -185,7 +187,7 @@ static void test_default_stream(void **state)
     sum_on_default(*state, FAKE_STREAM_OF_THREAD);
 }
 
-/* A call of the host comes behind what is queued. */
+/* A call from the host waits for what is queued. */
 static void test_barrier(void **state)
 {
     make_known(*state);
@@ -202,7 +204,7 @@ static void test_barrier(void **state)
     end();
 }
 
-/* Messages, alltoallv, a factor, and buffers of the host on a stream. */
+/* Messages, alltoallv, a sum with a factor, and host buffers with a stream. */
 static void test_other_calls(void **state)
 {
     static const size_t counts[RANKS] = {1000, 1000, 1000}, displs[RANKS] = {0, 1000, 2000};
@@ -243,7 +245,7 @@ static void test_other_calls(void **state)
     end();
 }
 
-/* Comms and streams cross each other, some calls wait, some do not, threads of their own call. */
+/* Comms and streams cross each other; some calls wait, some do not, and several threads call. */
 static void *cross_main(void *arg)
 {
     hoop_comm_t *comm = arg;
@@ -291,7 +293,7 @@ static void test_threads(void **state)
     }
 }
 
-/* More than there can be: the others wait. */
+/* More calls than can be held: the others wait. */
 static void test_too_many(void **state)
 {
     (void)state;
@@ -311,7 +313,8 @@ static void test_too_many(void **state)
 
 /* ---- What may happen meanwhile ---- */
 
-/* Its buffers are freed in the order of the stream: CUDA knows them no more when it runs. */
+/* Buffers are freed in the order of their stream: CUDA does not know them any more when the call
+ * runs. */
 static void test_forgotten(void **state)
 {
     make_known(*state);
@@ -332,10 +335,10 @@ static void test_destroy(void **state)
     make_known(*state);
     fill_all(30, 50000);
     sum_in_group();
-    assert_int_equal(hoop_comm_finalize(ranks[0].comm), HOOP_OK); /* behind it */
+    assert_int_equal(hoop_comm_finalize(ranks[0].comm), HOOP_OK); /* comes behind the call */
     sum_in_group();
     assert_int_equal(ranks[0].result, HOOP_INVALID_USAGE);
-    end_comms(); /* waits for it */
+    end_comms(); /* waits for the call */
     settle();
     for (int r = 0; r < RANKS; r++) {
         assert_all(ranks[r].out, 93);
@@ -365,7 +368,7 @@ static void test_abort(void **state)
     end();
 }
 
-/* A launch is refused after the call is back: the streams go on, the comms say what it was. */
+/* A launch is refused after the call has returned: streams go on, and the comms report why. */
 static void test_fails(void **state)
 {
     (void)state;
@@ -403,8 +406,8 @@ static void test_broken(void **state)
     end();
 }
 
-/* Another thread captures a graph: calls on the default stream are refused and lose nothing, those
- * on others go on, and nothing that hoop does spoils the graph. */
+/* Another thread captures a graph: calls on the default stream are refused, which changes nothing;
+ * those on other streams go on; and nothing that hoop does spoils the graph. */
 static void test_capture(void **state)
 {
     hoop_stream_t capturing = NULL;
@@ -422,7 +425,7 @@ static void test_capture(void **state)
         hoop_all_reduce(rank->in, rank->out, BYTES, HOOP_UINT8, HOOP_SUM, rank->comm, capturing),
         HOOP_UNSUPPORTED);
     assert_non_null(strstr(hoop_get_last_error(NULL), "captures a graph"));
-    for (int round = 0; round < 4; round++) { /* the first pins memory */
+    for (int round = 0; round < 4; round++) { /* the first one pins memory */
         fill_all(round, 1000);
         sum_in_group();
         assert_int_equal(ranks[0].result, HOOP_OK);

@@ -1,7 +1,7 @@
 /*
  * Calls that are captured into graphs, over the fake driver that HOOP_CUDA names: replayed many
- * times, in the order of the stream, and what becomes of a graph that waits when something goes
- * wrong. Ranks are processes.
+ * times, in the order of the stream, and what becomes of a graph that waits when something fails.
+ * Ranks are processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,8 +26,8 @@ static void assert_log(const struct scene *scene)
 
 /* ---- In a rank ---- */
 
-/* Nobody waits between the replays; what is before each on the stream is its input, and what comes
- * behind sees its result. */
+/* Replays without waiting in between. What is on the stream before each is its input, and what
+ * comes behind sees its result. */
 static void replay_often(const struct family_self *self, size_t bytes, bool in_place)
 {
     const struct scene scene = scene_make(self);
@@ -61,7 +61,7 @@ static void replay_small(const struct family_self *self)
     replay_often(self, 3, false);
 }
 
-/* Calls of both kinds on one stream and comm, and nobody waits for the graphs before. */
+/* Captured and plain calls on one stream and comm, without waiting for earlier graphs. */
 static void replay_among_calls(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -79,7 +79,7 @@ static void replay_among_calls(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* A group: messages, alltoallv, and buffers of the host. */
+/* A group: messages, alltoallv, and host buffers. */
 #define EACH 700
 
 static hoop_cu_graph_t capture_group(const struct scene *scene, unsigned char *host)
@@ -125,7 +125,7 @@ static void replay_group(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Many calls in one graph, of two sizes, each behind the one before: in two rooms. */
+/* Many calls of two sizes in one graph, each depending on the one before: in two rooms. */
 static void replay_chain(const struct family_self *self)
 {
     enum { CALLS = 20 };
@@ -161,8 +161,8 @@ static void replay_chain(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* What calls have pinned is given back when their graph is gone, with the next that captures or the
- * comm. */
+/* What calls have pinned is freed once their graph is gone, by the next call that captures, or with
+ * the comm. */
 static void drop_graphs(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -183,7 +183,7 @@ static void drop_graphs(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* Rank 1's graph never comes. */
+/* Rank 1's graph never runs. */
 static void abort_waiting(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -232,7 +232,7 @@ static void wait_for_the_dead(const struct family_self *self)
     rank_tell(self, failed, 0);
 }
 
-/* Nothing has happened to the comm. */
+/* Refused calls leave the comm unchanged. */
 static void refuse_mixed(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);

@@ -1,6 +1,6 @@
 /*
- * Graphs that fail to be captured, that are replayed at the wrong time, and calls beside them, over
- * the fake driver that HOOP_CUDA names. Ranks are processes.
+ * Graphs whose capture fails, graphs that are replayed at the wrong time, and calls beside them,
+ * over the fake driver that HOOP_CUDA names. Ranks are processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 /* ---- In a rank ---- */
 
-/* What a capture that failed has pinned is given back, though nobody tells of its graph's end. */
+/* What a failed capture has pinned is freed, although CUDA does not tell when its graph ends. */
 static void fail_to_capture(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -44,7 +44,7 @@ static void fail_to_capture(const struct family_self *self)
 
 static atomic_bool fed_enough;
 
-/* Has always something on the stream for ten seconds, or until somebody has had enough. */
+/* Keeps the stream busy for ten seconds, or until it is told to stop. */
 static void *feed(void *arg)
 {
     const struct scene *scene = arg;
@@ -58,8 +58,8 @@ static void *feed(void *arg)
     return NULL;
 }
 
-/* A call beside a graph waits for what was on its stream before it, and not until that is idle; of
- * graphs that are gone for nothing. */
+/* A call beside a graph waits only for what was on its stream before it, not until the stream is
+ * idle; for graphs that are gone it does not wait at all. */
 static void call_on_busy_stream(const struct family_self *self)
 {
     struct scene scene = scene_make(self);
@@ -82,7 +82,7 @@ static void call_on_busy_stream(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* 11.7 has the symbols. */
+/* CUDA 11.7 has the symbols, but is too old. */
 static void refuse_old_driver(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -113,7 +113,7 @@ static void *capture_branch(void *arg)
     return NULL;
 }
 
-/* Streams of two threads that have one name, in one graph, whose branches share no memory. */
+/* Streams of two threads that have the same name, in one graph, whose branches share no memory. */
 static void capture_in_threads(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -158,8 +158,8 @@ static void await_failure(const struct scene *scene, hoop_result_t expected, con
     EXPECT(scene->self, strstr(hoop_get_last_error(scene->comm), why) != NULL);
 }
 
-/* Rank 0 lets two of one graph run at once, of which the second comes while the first copies to the
- * host: what that has there is no longer its own. */
+/* Rank 0 runs one graph twice at the same time. The second run begins while the first copies to the
+ * host, whose memory it then no longer has for itself. */
 static void replay_at_once(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -207,7 +207,7 @@ static void replay_in_vain(const struct scene *scene, hoop_cu_graph_t graph, con
     EXPECT(scene->self, atomic_load(&log_lines) == 1 && strstr(logged, why) != NULL);
 }
 
-/* A graph that is replayed when its comm is gone says so, and ends. */
+/* A graph that is replayed after its comm has ended logs that, and ends. */
 static void replay_too_late(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -220,7 +220,7 @@ static void replay_too_late(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* Rank 0 has finalized the comm: the others hear of its replay. */
+/* Rank 0 has finalized the comm: the others are told of the replay. */
 static void replay_finalized(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -236,7 +236,8 @@ static void replay_finalized(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Of a group of two comms one has ended on rank 0: the other's ranks hear of its replay. */
+/* One of two comms in a group has ended on rank 0: the ranks of the other are told of the
+ * replay. */
 static void replay_half_ended(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -259,7 +260,7 @@ static void replay_half_ended(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* What hoop does for others leaves a capture alone. */
+/* What hoop allocates for others does not disturb a capture. */
 static void allocate_beside_capture(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -285,8 +286,8 @@ static void allocate_beside_capture(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Calls hold a stream while another one captures: the driver, which pins memory then, lets nobody
- * else do anything before all streams are idle. */
+/* Calls hold a stream while another stream captures, for which memory is pinned: the driver lets no
+ * other thread do anything then before all streams are idle. */
 static void capture_beside_held(const struct family_self *self)
 {
     struct scene scene = scene_make(self);

@@ -1,6 +1,6 @@
 /*
  * Memory of cudaMalloc() between processes, over the fake driver that HOOP_CUDA names: they open
- * each other's, and nothing goes through the host. Where they can't, all of it does.
+ * each other's memory, and nothing goes through the host. If they can't, everything does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +41,7 @@ static void drop(const struct family_self *self, const int32_t *memory)
     EXPECT(self, hoop_cuda.free((uintptr_t)memory) == 0);
 }
 
-/* Until so many are open: the news that memory was freed take their time. */
+/* Sums until so many are open, because it takes a while until the news of freed memory arrives. */
 static void sum_until_open(const struct family_self *self, hoop_comm_t comm, int32_t *x,
                            size_t least, size_t most)
 {
@@ -76,7 +76,7 @@ static int range_and_count(hoop_cu_address_t *ret_base, size_t *ret_bytes, hoop_
     return range_of(ret_base, ret_bytes, at);
 }
 
-/* An operation looks once where each of its buffers is, and at another one's each time. */
+/* An operation looks up each of its own buffers once, and one other allocation. */
 static void work_and_look(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -108,7 +108,7 @@ static void work_by_host(const struct family_self *self)
     hoop_comm_t comm = join(self);
     work(self, comm);
     EXPECT(self, host_copies() > 0 && launches() == 0 && opened() == 0);
-    int32_t *mine = make(self, MOST); /* which has nothing to do with it */
+    int32_t *mine = make(self, MOST); /* an allocation that is not used */
     sum(self, comm, mine, mine, 0, MOST);
     EXPECT(self, launches() == (self->rank == 0) && hoop_mem_free(mine) == HOOP_OK);
     leave(self, comm);
@@ -120,7 +120,7 @@ static void work_on_devices(const struct family_self *self)
     work_there(self);
 }
 
-/* What is freed is closed, whatever comes to its place, or nothing. */
+/* Freed memory is closed, whether other memory takes its address or not. */
 static void work_and_free(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -149,7 +149,7 @@ static void work_and_free(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* CUDA closes nothing while a kernel runs: who destroys the comm does not wait for that. */
+/* CUDA closes nothing while a kernel runs, but destroying a comm does not wait for that. */
 static void work_and_destroy(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -169,7 +169,7 @@ static void work_and_destroy(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* In one page, of which each is shown with the others. */
+/* Several buffers in one page, all of which are opened when one is. */
 static void work_side_by_side(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -187,7 +187,7 @@ static void work_side_by_side(const struct family_self *self)
     leave(self, comm);
 }
 
-/* Of the three kinds of memory one of a rank's that can't be shown is enough. */
+/* Three kinds of memory: if one rank has one that can't be opened, all goes through the host. */
 static void work_mixed(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -233,11 +233,11 @@ static void work_not_shown(const struct family_self *self)
     int32_t *x = plain(self, MOST), *y = plain(self, MOST);
     sum(self, comm, x, y, 0, MOST);
     EXPECT(self, host_copies() > 0 && launches() == 0 && opened() == 0);
-    exchange(self, comm, x, y); /* some of which touches other ranks' memory only */
+    exchange(self, comm, x, y); /* some of these access only other ranks' memory */
     leave(self, comm);
 }
 
-/* It is refused in the middle: what was opened before does not stay in use. */
+/* Opening is refused in the middle: what was opened before does not stay in use. */
 static void work_until_refused(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -255,7 +255,8 @@ static void work_until_refused(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* Two ranks in each process, whose memory the one has by its address and others open. */
+/* Two ranks in each process: one accesses the other's memory by its address, and other processes
+ * open it. */
 struct two {
     const struct family_self *self;
     hoop_unique_id_t id;
@@ -325,7 +326,7 @@ static int handle_with(const struct family_self *self, int byte, size_t bytes)
     return fd;
 }
 
-/* What a peer says of memory is checked before it is believed. */
+/* What a peer says about memory is checked before it is used. */
 static void import_lies(const struct family_self *self)
 {
     const uint32_t shown = HOOP_IPC_GENERATION;
@@ -352,7 +353,7 @@ static void import_lies(const struct family_self *self)
     hoop_region_unuse(1, 1, shown);
     hoop_region_forget(1, 1, shown);
     hoop_ipc_close_forgotten(true);
-    /* Its own is there until another lies there. */
+    /* Its own memory is known until other memory has that address. */
     EXPECT(self, hoop_ipc_own(ref.id, &base, &bytes) == HOOP_OK && base == x && bytes == 4000);
     drop(self, x);
     EXPECT(self, plain(self, 1000) == x && hoop_region_show(x, 4000, &ref));
@@ -362,7 +363,7 @@ static void import_lies(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* The region that a rank imports, from a handle that it was told. */
+/* Imports a region of another rank, by a handle that it has sent. */
 static void *open_told(const struct family_self *self, uint64_t id, const unsigned char *handle)
 {
     int fd = -1;
@@ -386,7 +387,7 @@ static void forget_told(uint64_t id)
     hoop_region_forget(1, id, HOOP_IPC_GENERATION);
 }
 
-/* What is opened does not wait until something else is closed. */
+/* Opening does not wait until something else is closed. */
 static void open_beside_closing(const struct family_self *self)
 {
     hoop_comm_t comm = join(self);
@@ -435,7 +436,7 @@ static void test_freed(void **state)
     run(2, work_and_destroy);
 }
 
-/* Lines of the logs of a job's processes that say so, and of these, that say why. */
+/* Counts the lines in a job's logs that report this, and those of them that give the reason. */
 static void count_lines(const char *folder, const char *why, int *ret_said, int *ret_why)
 {
     DIR *dir = opendir(folder);
@@ -456,7 +457,7 @@ static void count_lines(const char *folder, const char *why, int *ret_said, int 
     closedir(dir);
 }
 
-/* All goes through the host, and so many processes say so, some of them why. */
+/* Everything goes through the host; so many processes report that, and some of them know why. */
 static void run_by_host(int n, rank_fn *fn, int says, const char *why, int knows)
 {
     char folder[] = "/tmp/hoop_ipc_XXXXXX", log[64];
@@ -493,7 +494,8 @@ static void test_import(void **state)
     run(2, open_beside_closing);
 }
 
-/* A rank dies while kernels read and write its memory: its survivors say so, and none hangs. */
+/* A rank dies while kernels read and write its memory: the survivors report that, and none
+ * hangs. */
 static void test_kill(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /*
  * Calls that return when they are launched (lib/device/launch.h), over the fake driver that
- * HOOP_CUDA names: what order there is, what a program may do meanwhile, and what becomes of a
- * stream when something goes wrong. Ranks are processes, and no memory of CUDA's own is shown, so
- * that calls on it go through the host.
+ * HOOP_CUDA names: their order, what a program may do meanwhile, and what becomes of a stream when
+ * something fails. Ranks are processes. Memory of cudaMalloc() is not opened, so calls on it go
+ * through the host.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@
 
 /* ---- Order ---- */
 
-/* The call is back before its input is there; what follows on the stream sees the result. */
+/* The call returns before its input is there; what follows on the stream sees the result. */
 static void return_at_once(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -41,7 +41,7 @@ static void return_at_once(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* What lies in memory that all can reach runs on the device, and is waited for. */
+/* A call on memory that all ranks can access runs on the device, and is waited for. */
 static void stay_on_device(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -54,7 +54,7 @@ static void stay_on_device(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* But not where there are no kernels. */
+/* But not without kernels. */
 static void leave_device(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -66,7 +66,7 @@ static void leave_device(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* What is told to wait does. */
+/* Calls that are told to wait do. */
 static void wait_for_result(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -76,7 +76,8 @@ static void wait_for_result(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Whether memory of CUDA's own can be shown is found out by a call, which waits; it can't. */
+/* Only a call that waits can find out whether memory of cudaMalloc() can be opened; here it
+ * can't. */
 static void find_out(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -89,13 +90,13 @@ static void find_out(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Nobody waits between the calls. */
+/* Many calls without waiting in between. */
 static void call_often(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
     for (int round = 0; round < ROUNDS; round++) {
         const size_t bytes = round % 3 == 0 ? 3 : BYTES;
-        unsigned char *out = round % 2 == 0 ? scene.out : scene.in; /* there on the device */
+        unsigned char *out = round % 2 == 0 ? scene.out : scene.in; /* the next input */
         fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
         fill(scene.stream, scene.out, 0xee, BYTES, 0);
         EXPECT(self, reduce(&scene, scene.in, out, bytes) == HOOP_OK);
@@ -108,7 +109,7 @@ static void call_often(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Two comms, three streams, each call behind what is on its own. */
+/* Two comms, three streams, each call behind what is on its own stream. */
 static void call_crosswise(const struct family_self *self)
 {
     struct scene scene = scene_make(self), other = scene;
@@ -134,7 +135,7 @@ static void call_crosswise(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* On the default stream by its names; who gives none waits. */
+/* On the default stream by its names; a call without a stream waits. */
 static void call_on_default(const struct family_self *self)
 {
     static const hoop_stream_t names[] = {NULL, FAKE_STREAM_LEGACY, FAKE_STREAM_OF_THREAD};
@@ -150,7 +151,7 @@ static void call_on_default(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* A call of the host comes behind what is launched, and so does one that is waited for. */
+/* A call from the host waits for what is launched, and so does one that is waited for. */
 static void call_behind(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -190,8 +191,9 @@ static void *sum_on_device(void *arg)
     return NULL;
 }
 
-/* A thread waits for a sum on the device, another one's small call is launched behind it. What
- * rank 0 puts on the device when the last has come must not be behind the hold of that. */
+/* One thread waits for a sum on the device, and another launches a small call behind it.
+ * What rank 0 puts on the device when the last rank has come must not be stuck behind the
+ * hold of that call. */
 static void call_from_two_threads(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -226,7 +228,7 @@ static void call_from_two_threads(const struct family_self *self)
 struct calls {
     const struct scene *scene;
     hoop_red_op_t twice;
-    unsigned char *in, *out; /* n blocks; n of rank 0's are 1, 2, ... where a block is said */
+    unsigned char *in, *out; /* n blocks; where a block is given, rank 0 has n of them: 1, 2, ... */
     size_t counts[4], displs[4];
 };
 
@@ -272,7 +274,7 @@ static void call_alltoallv(const struct calls *c)
     hoop_alltoallv(c->in, c->counts, c->displs, c->out, c->counts, c->displs, HOOP_UINT8,
                    c->scene->comm, c->scene->stream);
 }
-/* In a group with a barrier, which moves nothing. */
+/* In a group with a barrier, which moves no data. */
 static void call_around(const struct calls *c)
 {
     const int n = c->scene->self->n, rank = c->scene->self->rank;
@@ -283,8 +285,7 @@ static void call_around(const struct calls *c)
     hoop_group_end();
 }
 
-/* Block b of rank r is r + 1 in all bytes. What the first bytes of the output's blocks are; 0: not
- * looked at. */
+/* Block b of rank r has r + 1 in all bytes. ret: the first bytes of the output's blocks; 0: any. */
 static void expect_blocks(int call, int rank, int n, int ret[4])
 {
     const int sum = n * (n + 1) / 2;
@@ -301,8 +302,8 @@ static void expect_blocks(int call, int rank, int n, int ret[4])
                                       : ret[0];
 }
 
-/* Nobody touches the memory of who receives a broadcast or scatter, or gathers: for all that he
- * knows it may run on the devices, and he waits. Not over links. */
+/* A rank that receives a broadcast or scatter, or gathers, has no memory that others touch. So it
+ * can't know whether the operation runs on the devices, and waits. Not over links. */
 static bool is_unsure(int call, int rank)
 {
     return getenv("HOOP_TRANSPORT") == NULL &&
@@ -367,8 +368,8 @@ static void meet_from_device(const struct scene *scene)
     }
 }
 
-/* One waits for its results, one launches everything from hoop's own stream, one has no device's
- * memory, one does as it is. */
+/* One rank waits for its results, one launches everything from hoop's own stream, one has no device
+ * memory, and one has the defaults. */
 static void meet(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -382,7 +383,8 @@ static void meet(const struct family_self *self)
 
 /* ---- What a program may do meanwhile ---- */
 
-/* All that waits for all streams, while they are held: the others come later. */
+/* Everything that waits for all streams is called while they are held, because the other ranks come
+ * later. */
 static void do_meanwhile(const struct family_self *self)
 {
     struct scene scene = scene_make(self);
@@ -416,7 +418,8 @@ static void do_meanwhile(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Buffers are freed in the order of the stream: CUDA knows them no more when it runs. */
+/* Buffers are freed in the order of their stream: CUDA does not know them any more when the call
+ * runs. */
 static void forget_meanwhile(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -429,7 +432,7 @@ static void forget_meanwhile(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* What is pinned for a stream is one room, or two while it grows, and is given back. */
+/* A stream has one pinned room, or two while it grows, and they are freed. */
 static void give_back(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -488,7 +491,7 @@ static void test_others(void **state)
     unsetenv("FAKE_CUDA_IPC_REFUSED");
 }
 
-/* Over links, as between machines; whole, and in pieces while it runs. */
+/* Over links, as between machines; copies as a whole, and in pieces during the operation. */
 static void test_links(void **state)
 {
     static const char *const pieces[] = {"0", "1000"};

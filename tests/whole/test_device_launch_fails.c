@@ -1,7 +1,6 @@
 /*
  * Calls that return when they are launched (lib/device/launch.h), over the fake driver that
- * HOOP_CUDA names: what becomes of a stream when something goes wrong, or ends. Ranks are
- * processes.
+ * HOOP_CUDA names: what becomes of a stream when something fails or ends. Ranks are processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +18,7 @@
 
 /* ---- In a rank ---- */
 
-/* Kernels are loaded: that waits for what is on the streams. */
+/* Loads the kernels first, because that waits for what is on the streams. */
 static struct scene loaded_scene(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -28,8 +27,8 @@ static struct scene loaded_scene(const struct family_self *self)
     return scene;
 }
 
-/* The others never call: those that did are let go by an abort, also before their streams come. In
- * place, where the input would come behind what marks a result as none. */
+/* The other ranks never call: an abort lets go those that did, even before their streams come. In
+ * place, where the input would otherwise overwrite the mark of a missing result. */
 static void abort_waiting(const struct family_self *self)
 {
     const struct scene scene = loaded_scene(self);
@@ -46,7 +45,7 @@ static void abort_waiting(const struct family_self *self)
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_ABORTED);
     }
     if (self->rank == 2) {
-        EXPECT(self, is_busy(scene.stream)); /* it is not waited for */
+        EXPECT(self, is_busy(scene.stream)); /* the abort does not wait for it */
     }
     scene_settle(&scene);
     if (self->rank != 1) {
@@ -73,7 +72,7 @@ static void wait_for_the_dead(const struct family_self *self)
     rank_tell(self, failed, 0);
 }
 
-/* Rank 1's stream is late for longer than calls may take: the others say so, and go on. */
+/* Rank 1's stream is late by more than the timeout of calls: the others report that, and go on. */
 static void come_too_late(const struct family_self *self)
 {
     struct scene scene = loaded_scene(self);
@@ -90,7 +89,7 @@ static void come_too_late(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Rank 1's device fails before its stream has come to the call: no bell rings any more. */
+/* Rank 1's device fails before its stream has come to the call: the bell never rings. */
 static void break_waiting(const struct family_self *self)
 {
     const struct scene scene = loaded_scene(self);
@@ -112,7 +111,7 @@ static void break_waiting(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* It fails in the middle of what rank 1 puts on its stream. */
+/* The device fails in the middle of what rank 1 puts on its stream. */
 static void break_within(const struct family_self *self)
 {
     for (unsigned at = 1; at <= 2; at++) {
@@ -133,7 +132,7 @@ static void break_within(const struct family_self *self)
 }
 
 /* A comm fails before its streams have come. Meanwhile the program is in a call that waits for all
- * of them, and keeps out who asks whether the device has failed, for another comm's call. */
+ * streams, and that blocks the health thread, which asks for the call of another comm. */
 static void fail_behind(const struct family_self *self)
 {
     struct scene scene = loaded_scene(self), other = scene;
@@ -171,7 +170,7 @@ static void end_waiting(const struct family_self *self)
     exit(0);
 }
 
-/* A comm ends behind what is launched. */
+/* A comm ends behind a launched call. */
 static void end_behind(const struct family_self *self)
 {
     const struct scene scene = loaded_scene(self);

@@ -1,7 +1,8 @@
 /*
  * Calls that are launched on the device that all ranks share (lib/device/launch.h), over the fake
- * driver that HOOP_CUDA names: where they go, what order there is, what a program may do meanwhile,
- * who meets whom, and what becomes of a stream when something goes wrong. Ranks are processes.
+ * driver that HOOP_CUDA names: whether they run there, their order, what a program may do
+ * meanwhile, which kinds of calls meet, and what becomes of a stream when something fails. Ranks
+ * are processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The next calls with the scene's buffers are launched: one was waited for. */
+/* Waits for one call, so that later ones with the scene's buffers are launched. */
 static void make_known(const struct scene *scene)
 {
     fill_in(scene, 7, 0);
@@ -29,8 +30,8 @@ static void make_known(const struct scene *scene)
     scene_settle(scene);
 }
 
-/* Has anything gone through the host? The root of an all_reduce copies from there what its kernels
- * are told: it does not say. */
+/* Has anything gone through the host? Not for the root of an all_reduce, which copies from the host
+ * what its kernels are told. */
 static bool by_host(const struct scene *scene)
 {
     return scene->self->rank != 0 && host_copies() > 0;
@@ -45,7 +46,7 @@ static struct scene known_scene(const struct family_self *self)
 
 /* ---- Order ---- */
 
-/* The call is back before its input is there; what follows on the stream sees the result. Nothing
+/* The call returns before its input is there; what follows on the stream sees the result. Nothing
  * goes through the host, and the root's kernel is the only one. */
 static void return_at_once(const struct family_self *self)
 {
@@ -67,7 +68,7 @@ static void return_at_once(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Nobody waits between the calls, of which small ones go through the host. */
+/* Many calls without waiting in between; small ones go through the host. */
 static void call_often(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -86,7 +87,7 @@ static void call_often(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* The root of a reduce folds, whoever it is, and nobody else's output is written. */
+/* The root of a reduce folds, whichever rank it is, and no other rank's output is written. */
 static void reduce_to_each(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -107,7 +108,7 @@ static void reduce_to_each(const struct family_self *self)
 
 #define COUNT ((size_t)5003)
 
-/* The first bytes of the output, waited for or launched. */
+/* Returns the first bytes of the output of a call, which is launched or waited for. */
 static void call_as(const struct scene *scene, hoop_stream_t stream, hoop_datatype_t type,
                     hoop_red_op_t op, unsigned char *const buffers[2], unsigned char *ret)
 {
@@ -119,7 +120,7 @@ static void call_as(const struct scene *scene, hoop_stream_t stream, hoop_dataty
     memcpy(ret, out, COUNT);
 }
 
-/* Of every type and operation: as they are when they are waited for. */
+/* All types and operations give the same as when they are waited for. */
 static void call_all_types(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -162,7 +163,7 @@ static void call_group(const struct scene on[2], unsigned char *const x[GROUP_MO
     }
 }
 
-/* Groups on two comms, with calls behind each other on both; too many are waited for. */
+/* Groups on two comms, with several calls on both; if there are too many they are waited for. */
 static void call_in_groups(const struct family_self *self)
 {
     struct scene scene = known_scene(self), on[2] = {scene, scene};
@@ -179,7 +180,7 @@ static void call_in_groups(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* All memory of the device that this rank can get; some of it. */
+/* Allocates all device memory that this rank can get. Returns a part of it. */
 static hoop_cu_address_t use_up(const struct family_self *self)
 {
     hoop_cu_address_t at = 0, large = 0;
@@ -192,7 +193,8 @@ static hoop_cu_address_t use_up(const struct family_self *self)
     return large;
 }
 
-/* Who folds has no memory to say what: it waits for its result until there is some. */
+/* The folding rank has no memory to tell its kernel what to fold: it waits for its results until
+ * there is some. */
 static void lack_memory(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
@@ -214,7 +216,8 @@ static void lack_memory(const struct family_self *self)
 
 /* ---- What a program may do meanwhile ---- */
 
-/* All that waits for all streams, while they are held: the others come later. */
+/* Everything that waits for all streams is called while they are held, because the other ranks come
+ * later. */
 static void do_meanwhile(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -263,15 +266,15 @@ static void *call_all_alike(void *arg)
 
 static int (*wait_of)(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags);
 
-/* So that another thread comes between a call's place in line and its hold. */
+/* Gives another thread time between a call's place in line and its hold. */
 static int wait_late(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags)
 {
     usleep(value % 3 * 500);
     return wait_of(stream, at, value, flags);
 }
 
-/* They call alike, on streams of their own, so it does not matter whose calls meet. With one queue
- * a kernel must not be behind the hold of a later call. */
+/* Both threads make the same calls, on streams of their own, so it does not matter whose calls
+ * meet. With one queue a kernel must not be behind the hold of a later call. */
 static void call_from_two_threads(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -286,7 +289,8 @@ static void call_from_two_threads(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* One of the two waits for its results: its calls stand in line before the other's, or behind. */
+/* One of the two threads waits for its results: its calls are before or behind the other's
+ * in line. */
 static void wait_beside_launched(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -301,7 +305,7 @@ static void wait_beside_launched(const struct family_self *self)
 
 /* ---- Who meets ---- */
 
-/* One waits for its results, the others launch: what is right stays so. */
+/* One rank waits for its results, the others launch: results are right. */
 static void meet_who_waits(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -318,7 +322,7 @@ static void meet_who_waits(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* The last bytes of calls before and up to this round. */
+/* Checks the last bytes of calls up to this round. */
 static void expect_log(const struct scene *scene, int round)
 {
     scene_settle(scene);
@@ -327,8 +331,8 @@ static void expect_log(const struct scene *scene, int round)
     }
 }
 
-/* Each has new memory at another time, which the others have to open; then all calls are launched.
- */
+/* Each rank has new memory at another time, which the others have to open; then all calls are
+ * launched again. */
 static void bring_new_memory(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -351,8 +355,8 @@ static void bring_new_memory(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Once in a while the memory of one lies elsewhere: all goes through the host, and the next calls
- * wait; later ones do not. */
+/* Once in a while the memory of one rank lies elsewhere: all goes through the host, and the next
+ * calls wait; later ones do not. */
 static void meet_from_elsewhere(const struct family_self *self, void *elsewhere)
 {
     static unsigned char out[BYTES];
@@ -391,7 +395,7 @@ static void meet_from_pool(const struct family_self *self)
     meet_from_elsewhere(self, pooled);
 }
 
-/* What one brings can't be opened, when others are launched. */
+/* One rank's memory can't be opened, when others are launched. */
 static void refuse_new_memory(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -407,7 +411,8 @@ static void refuse_new_memory(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Its calls are a graph's, which go through the host, as all others' do then. */
+/* One rank's calls are in a graph, so they go through the host, and with them those of all
+ * others. */
 static void meet_a_graph(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -430,7 +435,7 @@ static void meet_a_graph(const struct family_self *self)
 
 /* ---- What goes wrong ---- */
 
-/* The others never call: who did is let go by an abort, also before his stream comes. */
+/* The other ranks never call: an abort lets this one go, even before its stream comes. */
 static void abort_waiting(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -446,13 +451,13 @@ static void abort_waiting(const struct family_self *self)
         EXPECT(self, scene_failure(&scene) == HOOP_ABORTED);
     }
     if (self->rank == 2) {
-        EXPECT(self, is_busy(scene.stream)); /* it is not waited for */
+        EXPECT(self, is_busy(scene.stream)); /* the abort does not wait for it */
     }
     scene_settle(&scene);
     scene_end(&scene);
 }
 
-/* In the middle of a kernel: it is waited for. */
+/* An abort while a kernel runs waits for it. */
 static void abort_working(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -463,7 +468,7 @@ static void abort_working(const struct family_self *self)
         EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
     }
     scene_settle(&scene);
-    memset(at_host(scene.in), 0x5a, BYTES); /* nobody is in it */
+    memset(at_host(scene.in), 0x5a, BYTES); /* no kernel uses it any more */
     scene_end(&scene);
 }
 
@@ -482,7 +487,7 @@ static void wait_for_the_dead(const struct family_self *self)
     EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
 }
 
-/* The device fails before the stream comes, or in the kernel: all are told. */
+/* The device fails before the stream comes, or in the kernel: all ranks are told. */
 static void break_waiting(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -511,7 +516,7 @@ static void test_order(void **state)
     run(2, lack_memory);
 }
 
-/* One queue for all streams of a process: what is held keeps the others back. */
+/* One queue for all streams of a process: a held stream keeps the others back. */
 static void test_queues(void **state)
 {
     (void)state;

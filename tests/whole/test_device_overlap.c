@@ -1,5 +1,5 @@
-/* Copies in pieces, while the operation runs over TCP (lib/transfer/overlap.h), by pieces and
- * chunks of 4 KiB. (Every collective with its data: test_every_collective.) */
+/* Copies in pieces while the operation runs over TCP (lib/transfer/overlap.h), with pieces and
+ * chunks of 4 KiB. Every collective with its data is tested by test_every_collective. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,9 +37,9 @@ static void broadcast_in_threads(void)
     }
 }
 
-/* The root gets the fifth of ten pieces from its device only when another rank gives one to its
- * own: the first have gone through the network by then. A step that does not wait for its piece, or
- * a delivery that does not wait for its step, takes what the round before has left. */
+/* The root gets the fifth of ten pieces from its device only when another rank delivers a piece to
+ * its own, so the first pieces have gone through the network by then. A step that does not wait for
+ * its piece, or a delivery that does not wait for its step, uses data of the round before. */
 static void test_order_of_pieces(void **state)
 {
     (void)state;
@@ -63,7 +63,8 @@ static void test_order_of_pieces(void **state)
     end();
 }
 
-/* Whatever copy the device breaks at: an error that names it, or the right sum; and no hang. */
+/* At whichever copy the device breaks, there is an error that names it, or the right sum; and
+ * nothing hangs. */
 static void test_broken(void **state)
 {
     (void)state;

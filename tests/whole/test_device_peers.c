@@ -1,7 +1,7 @@
 /*
- * Ranks of one process on several devices, over the fake driver that HOOP_CUDA names: which memory
- * they reach of each other, and what becomes of a call where they don't. (What streams and failures
- * do: test_device, which runs with several devices, too. Processes: test_device_processes.)
+ * Ranks of one process on several devices, over the fake driver that HOOP_CUDA names: whose memory
+ * they can access, and what becomes of a call if they can't. Streams and failures are tested by
+ * test_device, which runs with several devices, too; processes by test_device_processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,10 +15,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+static unsigned char *owns[RANKS][2]; /* from hoop_mem_alloc(), while others are used */
 
-static unsigned char *owns[RANKS][2]; /* of hoop_mem_alloc(), while others take their place */
-
-/* A sum, and did it run where the buffers are? */
+/* Makes a sum. Did it run on the devices? */
 static void assert_sum(bool there)
 {
     for (int r = 0; r < RANKS; r++) {
@@ -68,7 +67,7 @@ static void free_plain(void *plain)
 
 /* ---- They reach each other ---- */
 
-/* One for each, and two for three. */
+/* A device for each rank, and two for three. */
 static void test_regions(void **state)
 {
     make_on_devices(*state);
@@ -86,7 +85,7 @@ static void test_plain(void **state)
         ranks[r].out = alloc_plain();
         leave_device();
     }
-    assert_sum(true); /* both kinds */
+    assert_sum(true); /* both kinds of memory */
     for (int r = 0; r < RANKS; r++) {
         ranks[r].in = ranks[r].out;
     }
@@ -106,14 +105,14 @@ static void test_apart(void **state)
     make_on_devices("3");
     assert_sum(false);
     end_on_devices();
-    make_on_devices("2"); /* nobody has one of these two */
+    make_on_devices("2"); /* no rank's device is one of these two */
     assert_sum(true);
     end_on_devices();
     unsetenv("FAKE_CUDA_APART");
 }
 
-/* Memory that the program mapped itself for its own device, or had in the order of a stream: other
- * devices can't be let in. */
+/* Memory that the program has mapped itself for its own device, or allocated in the order of a
+ * stream, can't be opened to other devices. */
 static void test_foreign(void **state)
 {
     const struct hoop_cu_properties properties = {.type = HOOP_CU_MEMORY_PINNED,
@@ -138,7 +137,7 @@ static void test_foreign(void **state)
     end_on_devices();
 }
 
-/* Of another context than its device's primary one, which the others do not know. */
+/* Memory of a context that is not its device's primary one, and that the others do not know. */
 static void test_other_context(void **state)
 {
     (void)state;
@@ -155,11 +154,10 @@ static void test_other_context(void **state)
     end_on_devices();
 }
 
-/* A driver that does not do what it said. */
+/* The driver refuses what it has promised. */
 static void test_refused(void **state)
 {
-    const bool plain =
-        strcmp(*state, "cuCtxEnablePeerAccess") == 0; /* of contexts that never met */
+    const bool plain = strcmp(*state, "cuCtxEnablePeerAccess") == 0; /* contexts that never met */
     make_on_devices("3");
     for (int r = 0; r < RANKS && plain; r++) {
         (void)enter_device_of(r);
@@ -181,7 +179,7 @@ static void test_refused(void **state)
     end_on_devices();
 }
 
-/* The fake driver itself: what was not opened to a device is not touched by it. */
+/* Tests the fake driver: a device can't access memory that was not opened to it. */
 static void test_fake_refuses(void **state)
 {
     (void)state;

@@ -26,8 +26,8 @@
 
 #define VALUE 0x35
 
-static atomic_int *met; /* ranks that have come so far; shared with them */
-static bool by_graph;   /* the call is captured, and replayed */
+static atomic_int *met; /* how many ranks have come so far; shared by them */
+static bool by_graph;   /* the call is captured and replayed */
 
 static struct scene make_by(const struct family_self *self, const char *algo, uint64_t timeout_ms)
 {
@@ -42,7 +42,7 @@ static struct scene make_by(const struct family_self *self, const char *algo, ui
 
 /* ---- A stream that stops -------------------------------------------------------------------- */
 
-/* Looks at memory while a stream writes it. */
+/* Reads memory that a stream is writing. */
 __attribute__((no_sanitize("thread"))) static bool await_first_byte(const struct scene *scene)
 {
     const volatile unsigned char *first = at_host(scene->out);
@@ -65,7 +65,7 @@ static void call(const struct scene *scene)
     }
 }
 
-/* Every rank but the first has its beginning of what rank 0 sends when this returns. */
+/* Returns when every rank but the first has its beginning of what rank 0 sends. */
 static void call_stopping(const struct scene *scene)
 {
     const struct family_self *self = scene->self;
@@ -86,7 +86,7 @@ static void call_stopping(const struct scene *scene)
     EXPECT(self, atomic_load(met) == self->n);
 }
 
-/* It goes on when another one is given a copy. */
+/* Rank 0's stream goes on when another one is given a copy. */
 static void go_on(const struct scene *scene)
 {
     static unsigned char page[4096] __attribute__((aligned(4096)));
@@ -98,7 +98,7 @@ static void go_on(const struct scene *scene)
     }
 }
 
-/* What is there is right, the rest is marked, the end above all. */
+/* What was delivered is right, and the rest is marked, above all the end. */
 static void expect_part(const struct scene *scene)
 {
     const unsigned char *out = at_host(scene->out);
@@ -136,7 +136,7 @@ static void stop_and_abort(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* For longer than calls may take. */
+/* Stops for longer than the timeout of calls. */
 static void stop_too_long(const struct family_self *self)
 {
     const struct scene scene = make_by(self, "chain", 500);
@@ -168,7 +168,7 @@ static void stop_and_break(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* Rank 1, which hands on what rank 0 sends to rank 2, is killed. */
+/* Rank 1, which passes on what rank 0 sends to rank 2, is killed. */
 static void stop_and_lose(const struct family_self *self)
 {
     const struct scene scene = make_by(self, "chain", 30000);
@@ -190,7 +190,8 @@ static void stop_and_lose(const struct family_self *self)
 
 /* ---- Others --------------------------------------------------------------------------------- */
 
-/* Calls behind each other, in place and not, each kind several times, between other buffers. */
+/* Calls one after the other, in place and not, each kind several times, with buffers that
+ * change. */
 static void call_rounds(const struct scene *scene)
 {
     const struct family_self *self = scene->self;
@@ -222,8 +223,8 @@ static void call_often(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* A graph's calls again and again, nobody waits between; large ones and a small one, in one room.
- */
+/* Replays a graph's calls again and again without waiting; large ones and a small one, in
+ * one room. */
 static void replay_often(const struct family_self *self)
 {
     const struct scene scene = make_by(self, "ring", 30000);
@@ -249,7 +250,7 @@ static void replay_often(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* More of them in a group than have words, on two comms, with small ones between. */
+/* A group has more such calls than there are words, on two comms, with small ones in between. */
 #define CALLS 17
 
 static size_t call_bytes(int i)
@@ -296,7 +297,7 @@ static void call_in_groups(const struct family_self *self)
     scene_end(&scene);
 }
 
-/* A call is launched where its copies have room. */
+/* A call is launched if there is room for its copies. */
 static void expect_launch(const struct scene *scene, unsigned char *at, size_t bytes, bool launched)
 {
     fill(scene->stream, at, scene->self->rank, bytes, SLOW_US / 4);
@@ -306,7 +307,7 @@ static void expect_launch(const struct scene *scene, unsigned char *at, size_t b
     EXPECT(scene->self, are_all(at, sum_of(scene, 0), bytes));
 }
 
-/* With room for one call and a half. */
+/* Room for one and a half calls. */
 static void need_room(const struct family_self *self)
 {
     struct scene scene = make_by(self, "ring", 30000);
@@ -315,17 +316,17 @@ static void need_room(const struct family_self *self)
     use(&bytes, &before);
     expect_launch(&scene, at, BYTES, true);
     expect_launch(&scene, at, 2 * BYTES, false);
-    expect_launch(&scene, at, BYTES, true); /* what was too small has gone */
+    expect_launch(&scene, at, BYTES, true); /* the room that was too small has been freed */
     EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
     expect_launch(&scene, at, BYTES, false);
-    expect_launch(&scene, at, BYTES, true); /* and what nobody uses */
+    expect_launch(&scene, at, BYTES, true); /* and the one that nobody uses */
     use(&bytes, &pinned);
-    /* a room, where the calls that waited were copied, and the words of marks */
+    /* a room, the memory to which waiting calls were copied, and the words of marks */
     EXPECT(self, pinned <= before + 3);
     scene_end(&scene);
 }
 
-/* Rank 1's device, at the copy or launch of that number. */
+/* Breaks rank 1's device at this copy or launch. */
 static void break_at(const struct family_self *self, unsigned at)
 {
     const struct scene scene = make_by(self, "ring", 30000);

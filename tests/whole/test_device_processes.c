@@ -1,6 +1,6 @@
 /*
  * Ranks as processes whose buffers are on one device, over the fake driver that HOOP_CUDA names:
- * they map each other's memory, and nothing goes through the host. Where they can't, it does.
+ * they map each other's memory, and nothing goes through the host. If they can't, everything does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 
 /* ---- In a rank ---- */
 
-/* Sums and copies; memory that was freed is not what others find at its address. */
+/* Sums and copies; others do not find freed memory in place of what is at its address now. */
 static void work(const struct family_self *self, hoop_comm_t comm)
 {
     for (unsigned round = 0; round < 3; round++) {
@@ -38,12 +38,12 @@ static void work_there(const struct family_self *self)
     hoop_comm_t comm = join(self);
     work(self, comm);
     EXPECT(self, host_copies() == 0);
-    EXPECT(self, launches() > 0 || self->rank != 0); /* of one device it folds for all */
+    EXPECT(self, launches() > 0 || self->rank != 0); /* on one device rank 0 folds for all */
     leave(self, comm);
 }
 
-/* Who folds for all on one device maps the others' memory, and nobody else does, until he has to.
- */
+/* The rank that folds for all on one device maps the others' memory; other ranks map none until
+ * they need it. */
 static void work_for_others(const struct family_self *self)
 {
     struct hoop_region_stats stats;
@@ -70,7 +70,8 @@ static void work_by_host(const struct family_self *self)
 
 /* ---- Several devices ---- */
 
-/* Each on one of its own, as long as there are any; they are seen in different orders. */
+/* Each rank has its own device, as long as there are any; the ranks see them in different
+ * orders. */
 static void work_on_devices(const struct family_self *self)
 {
     take_device(self,
@@ -87,14 +88,14 @@ static void work_on_devices_unseen(const struct family_self *self)
     work_by_host(self);
 }
 
-/* One of them does not see the others', which all see its. */
+/* One process does not see the others' devices, but these see its device. */
 static void work_on_devices_half_seen(const struct family_self *self)
 {
     take_device(self, self->rank == 2 ? "2" : "0,1,2", self->rank);
     work_by_host(self);
 }
 
-/* All on one, of which one rank sees others, too. */
+/* All ranks are on one device; one of them sees others, too. */
 static void work_on_one_of_devices(const struct family_self *self)
 {
     take_device(self, self->rank == 1 ? "3,2,1" : "2", 2);
@@ -108,7 +109,7 @@ static void work_on_devices_apart(const struct family_self *self)
     work_by_host(self);
 }
 
-/* Two that don't reach each other, of which nobody's is one. */
+/* Two devices do not reach each other, but no rank uses one of them. */
 static void work_on_others_than_apart(const struct family_self *self)
 {
     setenv("FAKE_CUDA_APART", "12,03", 1);
@@ -132,7 +133,7 @@ static void work_on_devices_switched_off(const struct family_self *self)
     work_by_host(self);
 }
 
-/* A driver that does not do what it said: nobody takes what there is then for a sum. */
+/* The driver refuses what it has promised: no rank takes what is there then for a sum. */
 static void work_on_devices_refused(const struct family_self *self)
 {
     if (self->rank == 1) {
@@ -159,7 +160,7 @@ static void work_without_mapping(const struct family_self *self)
     work_by_host(self);
 }
 
-/* What CUDA itself allocates is not shown to others. */
+/* Memory of cudaMalloc() is not opened by others. */
 static void work_with_plain_memory(const struct family_self *self)
 {
     hoop_cu_address_t at = 0;
@@ -185,7 +186,7 @@ static void work_until_failure(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
-/* The call is back at once, whatever another rank does: rank 1's input comes late, or never. */
+/* The call returns at once, whatever another rank does: rank 1's input comes late, or never. */
 static int32_t *call_ahead(const struct family_self *self, hoop_comm_t comm, unsigned late_us)
 {
     int32_t *x = make(self, MOST);
@@ -218,7 +219,7 @@ static void wait_for_the_dead(const struct family_self *self)
     hoop_comm_t comm = join(self);
     hoop_result_t failed = HOOP_OK;
     int32_t *x = call_ahead(self, comm, 1000000000);
-    settle(self); /* it goes on */
+    settle(self); /* the stream goes on */
     EXPECT(self, hoop_comm_get_async_error(comm, &failed) == HOOP_OK);
     EXPECT(self, strstr(hoop_get_last_error(comm), "rank 1 ") != NULL);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
@@ -226,7 +227,7 @@ static void wait_for_the_dead(const struct family_self *self)
     rank_tell(self, failed, 0);
 }
 
-/* What a peer says of memory is checked before it is believed. */
+/* What a peer says about memory is checked before it is used. */
 static void import_lies(const struct family_self *self)
 {
     struct hoop_region_ref ref;
@@ -245,7 +246,7 @@ static void import_lies(const struct family_self *self)
     EXPECT(self, hoop_region_import(1, 1, 1, kind, 65536, host) == HOOP_CUDA_ERROR);
     EXPECT(self, hoop_region_import(1, 1, 1, HOOP_MEM_HOST, bytes, dup(fd)) == HOOP_REMOTE_ERROR);
     EXPECT(self, hoop_region_use(1, 1, 1, &base, &found) == HOOP_AGAIN);
-    /* The truth; and it stays when its exporter frees it. */
+    /* What is true is accepted, and stays when its exporter frees it. */
     EXPECT(self, hoop_region_import(1, 1, 1, kind, bytes, fd) == HOOP_OK);
     EXPECT(self, hoop_region_use(1, 1, 1, &base, &found) == HOOP_OK && found == bytes);
     EXPECT(self, hoop_region_grant(1, 1, 1, 0, &base) == HOOP_OK);
@@ -311,7 +312,7 @@ static void test_import(void **state)
     run(1, import_lies);
 }
 
-/* A rank dies while kernels run: its survivors say so, and none hangs. */
+/* A rank dies while kernels run: the survivors report that, and none hangs. */
 static void test_kill(void **state)
 {
     (void)state;
@@ -329,7 +330,7 @@ static void test_ahead(void **state)
     rank_end_all(&family);
 }
 
-/* A rank dies that others' streams wait for. */
+/* A rank dies for which others' streams wait. */
 static void test_kill_awaited(void **state)
 {
     (void)state;

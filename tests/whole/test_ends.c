@@ -1,7 +1,7 @@
 /*
- * Processes that end, stop or fork in the middle of things: exit() while another thread is inside,
- * dlclose(), children that let go of what they inherited, ranks that leave before others are in,
- * or before others are through, a stop across a deadline, membarrier() taken away.
+ * Processes that end, stop or fork in the middle of work: exit() while another thread is inside,
+ * dlclose(), children that free what they have inherited, ranks that leave before others are in or
+ * through, a stop across a deadline, membarrier() that becomes forbidden.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static hoop_result_t sum_one(hoop_comm_t comm)
 
 static hoop_comm_t busy_comm;
 
-/* Fresh memory for every call: the ranks connect to each other all the time. */
+/* New memory for every call, so that ranks connect to each other all the time. */
 static void *call_until_it_fails(void *arg)
 {
     float *memory = NULL;
@@ -96,12 +96,12 @@ static void destroy_in_handler(const struct family_self *self, const void *arg)
 {
     (void)self;
     (void)arg;
-    atexit(destroy_late); /* before hoop was used, as a static object's destructor is */
+    atexit(destroy_late); /* before hoop was used, as for the destructor of a static object */
     check(hoop_comm_init_all(static_comms, 2, NULL), HOOP_OK, 3);
     exit(0);
 }
 
-/* A handler of the program that was there before the first use of hoop may still end comms. */
+/* A handler that the program registered before its first use of hoop may still end comms. */
 static void test_destroy_at_exit(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void load_and_unload(const struct family_self *self, const void *arg)
         if (init == NULL || init(comms, 2, NULL) != HOOP_OK || dlclose(handle) != 0) {
             _exit(2);
         }
-        usleep(300000); /* the service thread beats meanwhile */
+        usleep(300000); /* the service thread sends heartbeats meanwhile */
     }
 }
 
@@ -142,14 +142,14 @@ static void test_dlclose(void **state)
 
 static bool in_child;
 
-/* A search for leaks in the child would miss what the parent's other threads held. */
+/* A leak checker in the child would not see what the parent's other threads held. */
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
     return in_child;
 }
 
-/* What belongs to a comm. */
+/* Uses what belongs to a comm. */
 static void use_more_in_child(hoop_comm_t comm, void *registered, hoop_red_op_t op)
 {
     float factor = 2;
@@ -235,7 +235,7 @@ static void test_forked_child(void **state)
     meeting_run(1, fork_and_go_on);
 }
 
-/* As if each rank had a machine. */
+/* Makes each rank count as on a machine of its own. */
 static void live_apart(int rank)
 {
     char text[8];
@@ -246,8 +246,8 @@ static void live_apart(int rank)
 
 /* ---- Leaving early --------------------------------------------------------------------------- */
 
-/* Rank 0 joins two comms at once; of the second the other rank leaves, in good order, before
- * anybody has come to the first. */
+/* Rank 0 joins two comms at once. The other rank leaves the second, in good order, before any rank
+ * has come to the first. */
 static void leave_before_the_other_is_in(const struct family_self *self, const void *arg)
 {
     hoop_comm_t a = NULL, b = NULL;
@@ -265,15 +265,15 @@ static void leave_before_the_other_is_in(const struct family_self *self, const v
     } else {
         check(hoop_comm_init_rank(&b, 2, meeting->ids[1], 1), HOOP_OK, 6);
         check(hoop_comm_destroy(b), HOOP_OK, 7);
-        usleep(300000); /* so that rank 0 hears of it while it still joins */
+        usleep(300000); /* so that rank 0 is told while it still joins */
         check(hoop_comm_init_rank(&a, 2, meeting->ids[0], 1), HOOP_OK, 8);
     }
     check(hoop_barrier(a, NULL), HOOP_OK, 9);
     check(hoop_comm_destroy(a), HOOP_OK, 10);
 }
 
-/* Rank 0 joins two comms at once; ranks 1 and 2 shrink the second to themselves, and leave it,
- * before the first is there. They went on, and without rank 0. */
+/* Rank 0 joins two comms at once. Ranks 1 and 2 shrink the second to themselves, and leave it,
+ * before the first exists: they have gone on without rank 0. */
 static void go_on_before_the_other_is_in(const struct family_self *self, const void *arg)
 {
     hoop_comm_t a = NULL, b = NULL, less = NULL;
@@ -293,7 +293,7 @@ static void go_on_before_the_other_is_in(const struct family_self *self, const v
         check(hoop_comm_destroy(b), HOOP_OK, 5);
         check(hoop_barrier(less, NULL), HOOP_OK, 6);
         check(hoop_comm_destroy(less), HOOP_OK, 7);
-        usleep(300000); /* so that rank 0 hears of it while it still joins */
+        usleep(300000); /* so that rank 0 is told while it still joins */
         check(hoop_comm_init_rank(&a, 3, meeting->ids[0], self->rank), HOOP_OK, 8);
     }
     check(hoop_barrier(a, NULL), HOOP_OK, 9);
@@ -317,8 +317,9 @@ static void test_left_during_birth(void **state)
 
 /* ---- _exit() --------------------------------------------------------------------------------- */
 
-/* Three machines of a rank each, of which that of rank 0 connects the others. Of the first comm
- * the others leave too late for it; of the second it leaves first, then the others make a link. */
+/* Three machines with a rank each; rank 0's machine connects the others. The others leave the first
+ * comm when rank 0 no longer waits. Rank 0 leaves the second one first, and then the others make a
+ * link. */
 static void leave_by_exit_now(const struct family_self *self, const void *arg)
 {
     hoop_comm_t comm = NULL;
@@ -326,7 +327,7 @@ static void leave_by_exit_now(const struct family_self *self, const void *arg)
     live_apart(self->rank);
     const struct meeting *meeting = meeting_open(self, arg);
     check(hoop_comm_init_rank(&comm, self->n, meeting->ids[0], self->rank), HOOP_OK, 1);
-    check(hoop_linger(), HOOP_OK, 2); /* not yet the end, and no wait */
+    check(hoop_linger(), HOOP_OK, 2); /* not at the end yet, and not waiting */
     if (self->rank == 0) {            /* the others need it for longer than it waits */
         check(hoop_comm_destroy(comm), HOOP_OK, 10);
         check(hoop_linger(), HOOP_TIMEOUT, 11);
@@ -388,7 +389,7 @@ static void wait_past_the_deadline(const struct family_self *self, const void *a
     check(hoop_comm_destroy(comm), HOOP_OK, 4);
 }
 
-/* Rank 0 is stopped while it waits; rank 1 comes, and its data lie there when rank 0 goes on, past
+/* Rank 0 is stopped while it waits. Rank 1 comes, so its data are there when rank 0 goes on, after
  * its deadline. */
 static void test_stopped_past_the_deadline(void **state)
 {
@@ -400,7 +401,7 @@ static void test_stopped_past_the_deadline(void **state)
         assert_int_equal(family_hear(&family, rank, &heard, 1, hoop_deadline_ns(30000)),
                          FAMILY_HEARD);
     }
-    usleep(100000); /* rank 0 is asleep in its operation */
+    usleep(100000); /* rank 0 sleeps in its operation */
     kill(family.ranks[0].pid, SIGSTOP);
     assert_true(family_tell(&family, 1, "g", 1));
     assert_int_equal(family_hear(&family, 1, &heard, 1, hoop_deadline_ns(30000)), FAMILY_HEARD);
@@ -424,7 +425,7 @@ static void listen(void *arg, hoop_log_level_t level, const char *subsystem, con
     warned |= strstr(line, "membarrier() worked and now fails") != NULL;
 }
 
-/* For all threads of the process, the service thread among them. */
+/* In all threads of the process, including the service thread. */
 static bool forbid_membarrier(void)
 {
     struct sock_filter code[] = {
@@ -458,14 +459,14 @@ static void lose_membarrier(const struct family_self *self, const void *arg)
     setenv("HOOP_DEBUG", "warn", 1);
     hoop_set_log_callback(listen, NULL);
     check(hoop_comm_init_all(comms, 2, NULL), HOOP_OK, 1);
-    hoop_group_start(); /* this thread owns both turns now */
+    hoop_group_start(); /* this thread now owns both turns */
     hoop_barrier(comms[0], NULL);
     hoop_barrier(comms[1], NULL);
     check(hoop_group_end(), HOOP_OK, 5);
     if (!forbid_membarrier()) {
-        _exit(0); /* no seccomp here: nothing to test */
+        _exit(0); /* no seccomp here, so nothing can be tested */
     }
-    for (int t = 0; t < 4; t++) { /* take the turns from it */
+    for (int t = 0; t < 4; t++) { /* they take the turns from this thread */
         pthread_create(&threads[t], NULL, sum_often, comms[t % 2]);
     }
     for (int t = 0; t < 4; t++) {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* A collective of a count, from every root; the rest takes turns. */
+/* A collective with one count, with every root; the other parameters alternate. */
 static void every_root(struct world *world, struct world_shape shape, unsigned *turn)
 {
     static const hoop_datatype_t types[] = {HOOP_FLOAT32, HOOP_FLOAT16, HOOP_INT64, HOOP_UINT8};
@@ -31,7 +31,7 @@ static void every_root(struct world *world, struct world_shape shape, unsigned *
     }
 }
 
-/* Every collective, every root, in place and not, of a few awkward counts. */
+/* Every collective and root, in place and not, with a few awkward counts. */
 static void test_all(void **state)
 {
     (void)state;

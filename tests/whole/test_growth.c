@@ -1,8 +1,8 @@
 /*
- * Nothing grows. Two processes live through the same again and again: communicators that are made,
- * by ids, splits and shrinks, work, and end, some by an abort, with buffers, regions and streams of
- * their own. After three times as many lives as before a process has as much memory, mappings,
- * descriptors and threads as it had.
+ * Nothing grows. Two processes repeat the same again and again: they make communicators by ids,
+ * splits and shrinks, which work and end, some by an abort, with buffers, regions and streams of
+ * their own. After three times as many rounds a process uses as much memory, and as many mappings,
+ * descriptors and threads, as before.
  */
 #include "harness/meeting.h"
 #include "harness/usage.h"
@@ -13,14 +13,14 @@
 #include <time.h>
 
 #define LIVES 30
-#define WARM_STREAMS 100         /* so many that were destroyed are remembered, and more */
+#define WARM_STREAMS 100         /* destroyed streams that are remembered, and more */
 #define COUNT ((size_t)32 << 10) /* bytes */
-/* Two processes have one connection or, where both dial at the same time, two; all their comms use
- * these. What would be lost of each comm is more: the smallest block of malloc() is 24 bytes. */
+/* Two processes have one connection, or two if both dial at the same time; all their comms use
+ * these. A leak in each comm would be more: the smallest block of malloc() has 24 bytes. */
 #define SLACK_BYTES 8192
 #define SLACK_FDS 4
-/* An arena of malloc() is two, and when a thread takes another one is chance; a sanitizer's
- * allocator maps as it goes. A mapping lost in each life would be 90. */
+/* An arena of malloc() is two mappings, and when a thread takes another arena is up to chance; a
+ * sanitizer's allocator maps memory as it runs. A leak of one mapping per round would be 90. */
 #define SLACK_MAPPINGS 16
 #define PATIENCE_MS 5000
 
@@ -110,8 +110,8 @@ static bool is_no_more(const struct usage *now, const struct usage *before)
            now->fds <= before->fds + SLACK_FDS && now->threads <= before->threads;
 }
 
-/* What the service thread frees, and both ends of a closed connection, are gone a little later:
- * until there is no more than before, or, where that is not known, no less any more. */
+/* The service thread frees memory a little later, and connections close a little later. Waits until
+ * there is no more than before or, if `before` is NULL, until it no longer falls. */
 static struct usage settle(const struct usage *before)
 {
     const struct timespec nap = {.tv_nsec = 20000000};

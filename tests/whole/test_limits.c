@@ -40,16 +40,16 @@
 
 #define RANKS 3
 #define PATIENCE_MS 30000
-#define JOIN_MS 1500 /* when a rank cannot join, the others wait this long for it */
+#define JOIN_MS 1500 /* when a rank can't join, the others wait this long for it */
 #define COUNT ((size_t)300001)
 #define NOBODY 65534
 
-/* What a rank reports. */
+/* A rank's report. */
 enum outcome { WORKED = 1, REFUSED, SKIPPED, WRONG };
 struct report {
     enum outcome outcome;
     int result;     /* REFUSED: hoop_result_t */
-    char text[400]; /* REFUSED: hoop's sentence; SKIPPED: the reason */
+    char text[400]; /* REFUSED: hoop's error text; SKIPPED: the reason */
     char warning[200];
 };
 
@@ -58,7 +58,7 @@ struct trial {
     struct report reports[RANKS];
 };
 
-/* Limits this process; a text: why it cannot be limited so. */
+/* Limits this process. Returns NULL, or why it can't be limited so. */
 typedef const char *limit_fn(int value);
 
 static bool over_tcp;
@@ -67,7 +67,7 @@ static bool over_tcp;
 
 static struct family_self rank_self;
 
-/* The last warning: what a user sees beside the sentence. */
+/* The last warning, which users see besides the error text. */
 static pthread_mutex_t rank_lock = PTHREAD_MUTEX_INITIALIZER;
 static char rank_warning[200];
 
@@ -150,7 +150,7 @@ static void rank_work(hoop_comm_t comm, int rank)
     free(plain);
 }
 
-/* Everything once, and a good end. */
+/* Does everything once, and ends well. */
 static void rank_once(int rank, const char *job)
 {
     hoop_comm_t comm = rank_join(rank, job);
@@ -159,7 +159,7 @@ static void rank_once(int rank, const char *job)
     rank_say(WORKED, 0, "");
 }
 
-/* Works until an operation fails, which is what it reports; says when it has begun. */
+/* Reports that it has begun, works until an operation fails, and reports that. */
 static void rank_for_ever(int rank, const char *job)
 {
     hoop_comm_t comm = rank_join(rank, job);
@@ -181,7 +181,7 @@ struct trial_rank {
     void (*work)(int rank, const char *job);
 };
 
-/* Descriptors as low as they go, so that a limit counts what hoop needs. */
+/* Closes all descriptors but the needed ones, so that a limit counts only those that hoop needs. */
 static void trial_tidy(const struct family_self *self)
 {
     if (dup2(self->to_parent, 100) != 100 || dup2(self->from_parent, 101) != 101) {
@@ -204,7 +204,7 @@ static void trial_run(const struct family_self *self, const void *arg)
     const struct trial_rank *rank = arg;
     trial_tidy(self);
     const char *why = rank->limit != NULL ? rank->limit(rank->value) : NULL;
-    /* again: a process that becomes another user's loses it */
+    /* again, because a process that becomes another user's loses it */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (why != NULL) {
         rank_say(SKIPPED, 0, why);
@@ -223,7 +223,7 @@ static void trial_begin(struct trial *trial, limit_fn *limit, int value,
     assert_true(family_fork_all(&trial->family, trial_run, &rank));
 }
 
-/* Reads what a rank says; whoever says nothing has crashed or hangs. */
+/* Reads a rank's report; a rank that reports nothing has crashed or hangs. */
 static void trial_hear(struct trial *trial, int rank, void *to, size_t bytes, const char *what,
                        int value)
 {
@@ -236,7 +236,7 @@ static void trial_hear(struct trial *trial, int rank, void *to, size_t bytes, co
     }
 }
 
-/* How many ranks worked, where 0 to RANKS - 1 refused with a sentence. Skips if it must. */
+/* Returns how many ranks worked; the others refused with an error text. May skip the test. */
 static int trial_end(struct trial *trial, const char *what, int value)
 {
     int worked = 0;
@@ -271,7 +271,7 @@ static void expect_all_work(limit_fn *limit, int value, const char *what)
     }
 }
 
-/* A rank that is killed is noticed by the others, who name it. */
+/* When a rank is killed, the others notice, and name it. */
 static void expect_death_noticed(limit_fn *limit, int value, const char *what, int victim)
 {
     struct trial trial;
@@ -341,7 +341,7 @@ static void test_few_descriptors(void **state)
     assert_int_equal(worked, RANKS); /* 128 are plenty */
 }
 
-static int split_victim, split_spare; /* who has how few left */
+static int split_victim, split_spare; /* the rank that has few descriptors left, and how many */
 
 static void rank_split(int rank, const char *job)
 {
@@ -359,12 +359,12 @@ static void rank_split(int rank, const char *job)
     const hoop_result_t result = hoop_comm_split(comm, 0, 0, &child, NULL);
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     const char *text = strdup(hoop_get_last_error(NULL));
-    rank_need(hoop_barrier(comm, NULL)); /* it is as it was */
+    rank_need(hoop_barrier(comm, NULL)); /* it works as before */
     rank_need(hoop_comm_destroy(comm));
     rank_say(result == HOOP_OK ? WORKED : REFUSED, (int)result, text);
 }
 
-/* A member that lacks a descriptor fails the new comm for all, before anybody waits for it. */
+/* If a rank lacks a descriptor the new comm fails for all, before any rank waits for it. */
 static void test_poor_split(void **state)
 {
     struct trial trial;
@@ -395,7 +395,7 @@ static void write_text(const char *path, const char *text)
     }
 }
 
-/* A mount namespace of its own; without rights to that, in a user namespace of its own. */
+/* Gives this process a mount namespace of its own, without privileges within a user namespace. */
 static bool limit_own_mounts(void)
 {
     char text[64];
@@ -415,7 +415,7 @@ static bool limit_own_mounts(void)
     return true;
 }
 
-/* /dev/shm of one page; full: and that is taken. */
+/* A /dev/shm of one page; is_full: which is in use. */
 static const char *limit_shm(int is_full)
 {
     if (!limit_own_mounts() || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -442,8 +442,8 @@ static void test_poor_shm(void **state)
 
 /* ---- Pid namespaces ----------------------------------------------------------------------- */
 
-/* This rank in a pid namespace of its own, as its process 1; with /proc of that, or still of the
- * one outside. Who was forked as the rank waits for it. */
+/* Makes this rank process 1 of its own pid namespace, with /proc of that, or with the outer one.
+ * The process that was forked as the rank waits for it. */
 static const char *limit_pids(int has_proc)
 {
     if (!limit_own_mounts() || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -479,7 +479,7 @@ static void test_pid_namespaces(void **state)
 
 /* ---- Denied system calls ------------------------------------------------------------------ */
 
-/* What a sandbox may deny. Not all are used; what is not used must not be missed either. */
+/* System calls that a sandbox may deny. Those that hoop does not use must not be needed either. */
 static const struct {
     const char *name;
     int number;
@@ -501,7 +501,7 @@ static const struct {
 #define LIMIT_ARCH 0
 #endif
 
-/* Bit i of which: denied[i] fails with EPERM. */
+/* Bit i of `which`: denied[i] fails with EPERM. */
 static const char *limit_calls(int which)
 {
     struct sock_filter code[2 * DENIED + 5];
@@ -555,7 +555,7 @@ static void test_death_with_denied_calls(void **state)
 
 static const char *limit_rights(int threads)
 {
-    /* as a login shell of his would start it: the kernel lets others of his look at it */
+    /* as a login shell would start it: the kernel lets other processes of this user look at it */
     if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) {
         return "this process is unprivileged: so are all the other tests";
     }

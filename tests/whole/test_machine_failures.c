@@ -19,7 +19,7 @@
 
 /* ---- Joins that fail ---------------------------------------------------------------------- */
 
-/* This rank's join fails with this code, and with these words. */
+/* This rank's join fails with this code and these words. */
 static void expect_failure(uint32_t rank, hoop_result_t code, const char *a, const char *b)
 {
     char line[32];
@@ -45,7 +45,7 @@ static void test_missing_machine(void **state)
             expect_failure(i, HOOP_TIMEOUT, "ranks 2, 5 of 6 did not arrive", "within 700 ms");
         }
     }
-    /* late ones learn why, at once */
+    /* late ranks are told why at once */
     assert_int_equal(rank_spawn(&job.ranks[2], NULL), 0);
     expect_failure(2, HOOP_TIMEOUT, "ranks 2, 5 of 6 did not arrive", "within 700 ms");
     job_finish();
@@ -80,7 +80,7 @@ static void test_wrong_secret(void **state)
     job_place(3, 3, false);
     job.ranks[1].join.rendezvous.secret.bytes[0] ^= 1;
     job.ranks[0].join.timeout_ms = 1500;
-    job.ranks[1].join.timeout_ms = 600; /* who is wrong might be a stranger: it goes on till then */
+    job.ranks[1].join.timeout_ms = 600; /* the wrong one may be a stranger: it tries until then */
     job.ranks[2].join.timeout_ms = 10000;
     assert_int_equal(rank_spawn(&job.ranks[0], NULL), 0);
     assert_int_equal(rank_spawn(&job.ranks[1], NULL), 0);
@@ -105,7 +105,7 @@ static void test_contradictions(void **state)
     for (int what = 0; what < 3; what++) {
         job_place(4, 2, false);
         if (what == 0) {
-            job.ranks[2].join.rank = 1; /* on another machine than the other one */
+            job.ranks[2].join.rank = 1; /* on another machine than the first one */
         } else if (what == 1) {
             job.ranks[1].join.n = 5;
         } else {
@@ -127,7 +127,7 @@ static void test_death_while_joining(void **state)
         for (uint32_t i = 0; i < 4; i++) {
             assert_int_equal(rank_spawn(&job.ranks[i], NULL), 0);
         }
-        /* the last one never comes; the victim has joined when it asks for its patience */
+        /* rank 4 never comes; the victim's join is done with when its timeout is asked for */
         for (uint32_t i = 0; i < 4; i++) {
             assert_true(rank_is_silent(&job.ranks[i], 250));
         }
@@ -143,7 +143,7 @@ static void test_death_while_joining(void **state)
 
 /* ---- At any moment ------------------------------------------------------------------------ */
 
-/* Joined or failed; if joined, it hears of the victim. In any case it says so in time. */
+/* The rank has joined or failed. If it has joined it is told of the victim. In any case in time. */
 static void expect_an_end(uint32_t rank, uint32_t victim)
 {
     char lost[32];
@@ -164,10 +164,10 @@ static void expect_an_end(uint32_t rank, uint32_t victim)
     }
 }
 
-static uint32_t kill_rounds = 16; /* an argument makes them more */
+static uint32_t kill_rounds = 16; /* an argument may raise it */
 static unsigned kill_seed = 1;
 
-/* A round of its own seed, so that one that fails can be had again. */
+/* Each round has its own seed, so that one that fails can be repeated. */
 static void kill_at_some_moment(unsigned round)
 {
     unsigned seed = round;

@@ -1,5 +1,5 @@
 /*
- * Bootstrap over several machines: joining by way of a root, and what the machines tell each other
+ * Bootstrap over several machines: joins by way of a root, and what machines tell each other
  * afterwards.
  */
 #include "base/clock.h"
@@ -80,7 +80,7 @@ static void test_second_address(void **state)
     for (uint32_t i = 0; i < job.n; i++) {
         job.ranks[i].join.rendezvous = rendezvous;
     }
-    /* the one that serves knows only the second */
+    /* the rank that serves knows only the second address */
     job.ranks[0].join.rendezvous.addresses[0] = rendezvous.addresses[1];
     job.ranks[0].join.rendezvous.address_count = 1;
     job_join();
@@ -88,7 +88,7 @@ static void test_second_address(void **state)
     job_finish();
 }
 
-/* Ranks of this very process, too. */
+/* Ranks of this process, too. */
 static void test_threads(void **state)
 {
     const struct hoop_rendezvous rendezvous = job_meeting(1);
@@ -115,14 +115,14 @@ static void test_threads(void **state)
     rank_say_left(&job.ranks[0]);
     rank_finish(&job.ranks[0]);
     assert_true(rank_line(&job.ranks[2], "gone 0", JOB_LONG_MS));
-    rank_finish(&job.ranks[1]); /* without a word */
+    rank_finish(&job.ranks[1]); /* without a goodbye */
     assert_true(
         rank_line(&job.ranks[2], "lost 1 closed its connection without a goodbye", JOB_LONG_MS));
     rank_finish(&job.ranks[2]);
     assert_true(fds_await(fds, hoop_deadline_ns(JOB_LONG_MS)));
 }
 
-/* Ranks 0 and 1 on one machine, rank 2 on another: which of them are too many for their CPUs? */
+/* Ranks 0 and 1 on one machine, rank 2 on another: which of them outnumber their CPUs? */
 static void check_cpus(const struct hoop_cpus cpus[3], bool crowded, bool oversubscribed)
 {
     const struct hoop_rendezvous rendezvous = job_meeting(1);
@@ -149,7 +149,7 @@ static void test_cpus(void **state)
 {
     (void)state;
     assert_int_equal(hoop_service_start(), HOOP_OK);
-    /* hosts of their own; containers of one host, which share its CPUs, or which a quota cuts */
+    /* separate hosts; containers of one host that share its CPUs, or have a quota */
     check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 2, 0}}, false, false);
     check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {1, 2, 0}}, true, true);
     check_cpus((struct hoop_cpus[]){{1, 3, 0}, {1, 3, 0}, {1, 3, 0}}, false, false);
@@ -157,7 +157,7 @@ static void test_cpus(void **state)
     check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 1, 2}}, false, true);
 }
 
-/* All turn out to be on one machine: then nothing of the network is left. */
+/* All ranks turn out to be on one machine: then nothing of the network is left. */
 static void test_alone(void **state)
 {
     const struct hoop_rendezvous rendezvous = job_meeting(1);
@@ -185,8 +185,9 @@ static void test_alone(void **state)
 }
 
 /*
- * All names of a job have come to one machine, but the launcher said that some are elsewhere: they
- * are of several jobs, or not. Only the root knows: nothing is settled without it.
+ * Ranks with all numbers of a job have come to one machine, but the launcher said that some are
+ * elsewhere. They may be from several jobs. Only the root can know, so nothing is decided without
+ * it.
  */
 static void test_never_alone(void **state)
 {
@@ -262,7 +263,7 @@ static void test_kill(void **state)
         job_finish();
         job_place(2 * m, m, false);
         job_join();
-        kill_and_expect(0); /* where the root was */
+        kill_and_expect(0); /* the root was in that process */
         job_finish();
     }
 }
@@ -270,7 +271,7 @@ static void test_kill(void **state)
 static void test_stop(void **state)
 {
     (void)state;
-    job_place(5, 3, false); /* machine 2 has rank 2 alone */
+    job_place(5, 3, false); /* machine 2 has only rank 2 */
     for (uint32_t i = 0; i < job.n; i++) {
         job.ranks[i].join.dead_after_ms = 300;
     }
@@ -278,9 +279,9 @@ static void test_stop(void **state)
     rank_command(&job.ranks[2], "wait");
     assert_true(rank_is_silent(&job.ranks[2], 200));
     kill(job.ranks[2].pid, SIGSTOP);
-    assert_true(rank_is_silent(&job.ranks[0], 700)); /* nobody waits for it yet */
+    assert_true(rank_is_silent(&job.ranks[0], 700)); /* no rank waits for it yet */
     kill(job.ranks[2].pid, SIGCONT);
-    assert_true(rank_is_silent(&job.ranks[2], 500)); /* and it was not they who were silent */
+    assert_true(rank_is_silent(&job.ranks[2], 500)); /* these two were not the silent ones */
     kill(job.ranks[2].pid, SIGSTOP);
     rank_command(&job.ranks[1], "wait"); /* its machine has no connection with that of rank 2 */
     job_expect("lost 2 gave no sign of life for", 2, JOB_NOBODY);
@@ -288,7 +289,7 @@ static void test_stop(void **state)
     rank_command(&job.ranks[2], "blob 0 1 back");
     assert_true(rank_line(&job.ranks[0], "blob 2 1 1 back", JOB_LONG_MS));
     job_finish();
-    /* one that somebody else speaks for */
+    /* a rank for which another process speaks */
     job_place(6, 2, false);
     for (uint32_t i = 0; i < job.n; i++) {
         job.ranks[i].join.dead_after_ms = 300;
@@ -304,10 +305,10 @@ static void test_stop(void **state)
 }
 
 #define FAR_DEAD_AFTER_MS 400u
-#define FAR_TRIES 5 /* of which one has to do: a slow machine may be late now and then */
+#define FAR_TRIES 5 /* one of them must succeed: a slow machine may be late now and then */
 
-/* Of nine machines, each of one rank, one stops; then these begin to wait. How long until all the
- * others know? */
+/* Of nine machines with one rank each, one stops; then these ranks begin to wait. Returns how long
+ * it takes until all others know. */
 static uint64_t stop_far(uint32_t victim, const uint32_t *waiters, size_t count)
 {
     char line[64];
@@ -328,7 +329,8 @@ static uint64_t stop_far(uint32_t victim, const uint32_t *waiters, size_t count)
     return ns;
 }
 
-/* The tree is four levels deep: 0; 1 2; 3 4 5 6; 7 8. Who waits and who sees are far apart. */
+/* The tree is four levels deep: 0; 1 2; 3 4 5 6; 7 8. The ranks that wait are far from those that
+ * notice the silence. */
 static void test_stop_far(void **state)
 {
     static const struct {
@@ -336,9 +338,9 @@ static void test_stop_far(void **state)
         uint32_t waiters[3];
         size_t count;
     } cases[] = {
-        {.victim = 6, .waiters = {8}, .count = 1},       /* five edges from who sees it */
-        {.victim = 8, .waiters = {5}, .count = 1},       /* the other way */
-        {.victim = 1, .waiters = {5, 7, 4}, .count = 3}, /* it parts the tree in three */
+        {.victim = 6, .waiters = {8}, .count = 1},       /* five edges from the rank that notices */
+        {.victim = 8, .waiters = {5}, .count = 1},       /* in the other direction */
+        {.victim = 1, .waiters = {5, 7, 4}, .count = 3}, /* it cuts the tree into three parts */
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -385,7 +387,7 @@ static void leave_in_order(const uint32_t *order)
                 assert_true(rank_line(&job.ranks[order[k]], line, JOB_LONG_MS));
             }
         }
-        /* those who are left still reach each other */
+        /* the remaining ranks still reach each other */
         if (i + 2 < job.n) {
             const uint32_t from = order[job.n - 2];
             const uint32_t to = order[job.n - 1];
@@ -396,14 +398,14 @@ static void leave_in_order(const uint32_t *order)
     }
     for (uint32_t i = 0; i < job.n; i++) {
         int status = -1;
-        assert_true(rank_is_silent(&job.ranks[i], 10)); /* end of its output, without a loss */
+        assert_true(rank_is_silent(&job.ranks[i], 10)); /* the end of its output, without a loss */
         assert_int_equal(waitpid(job.ranks[i].pid, &status, 0), job.ranks[i].pid);
         assert_int_equal(status, 0);
         job.ranks[i].pid = -1;
     }
 }
 
-/* By number, up or down; or those first who speak for a machine, or those who do not. */
+/* By number, up or down; or first the ranks that speak for a machine, or first the others. */
 static void choose_order(uint32_t how, uint32_t *order)
 {
     uint32_t at = 0;
@@ -433,8 +435,8 @@ static void test_goodbyes(void **state)
 }
 
 /*
- * The process that speaks for machine 1 has left and ends, though another rank is there: nobody
- * hears along the tree of that one any more, but processes reach each other without it.
+ * The process that speaks for machine 1 has left and ends, though another rank is there. News along
+ * the tree no longer reach that rank, but processes reach each other without it.
  */
 static void test_unspoken(void **state)
 {
@@ -442,13 +444,13 @@ static void test_unspoken(void **state)
     (void)state;
     job_place(8, 4, false);
     job_join();
-    const uint32_t speaker = job_is_gate(1) ? 1 : 5; /* the ranks of machine 1 */
+    const uint32_t speaker = job_is_gate(1) ? 1 : 5; /* ranks 1 and 5 are on machine 1 */
     const uint32_t ways[][2] = {{6 - speaker, 3}, {0, 6 - speaker}, {2, 6 - speaker}};
     rank_command(&job.ranks[speaker], "left");
     rank_command(&job.ranks[speaker], "quit");
     (void)snprintf(line, sizeof(line), "gone %u", speaker);
     job_expect(line, JOB_NOBODY, job.machine_of[speaker]);
-    kill(job.ranks[speaker].pid, SIGKILL); /* it would wait a moment at its exit */
+    kill(job.ranks[speaker].pid, SIGKILL); /* otherwise it would wait a moment at its exit */
     assert_int_equal(waitpid(job.ranks[speaker].pid, NULL, 0), job.ranks[speaker].pid);
     job.ranks[speaker].pid = -1;
     for (size_t i = 0; i < 2 * sizeof(ways) / sizeof(ways[0]); i++) {
