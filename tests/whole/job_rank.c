@@ -1,6 +1,6 @@
 /*
- * A rank of a job among others, for jobs.sh: every rank contributes its job's number and its own,
- * so that the sum shows whether all of them, and nobody else, were of this job.
+ * A rank of one of several jobs, for jobs.sh: every rank contributes its job's number and its own,
+ * so that the sum shows whether all ranks of this job, and no others, took part.
  *
  *     job_rank JOB
  *

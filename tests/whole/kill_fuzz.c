@@ -1,15 +1,15 @@
 /*
- * Kills and stops ranks of running jobs, one a job, at drawn moments, and looks at what it does to
- * the others (see usage() for the options):
+ * Kills or stops one rank of each of many jobs, at a random moment, and checks the effect on the
+ * others (see usage() for the options):
  *
- *  - every survivor's operation fails within seconds, and the sentence names the rank;
+ *  - every survivor's operation fails within seconds, and the error names the rank;
  *  - no result that was returned as HOOP_OK is wrong;
  *  - survivors leave in order, and what they keep in their buffers stays: a stopped rank that goes
- *    on later writes into nobody's memory;
+ *    on later writes to no other rank's memory;
  *  - the time from the event to each survivor's error goes into a histogram.
  *
- * Everything that is drawn follows from the seed and the number of the event; what the machine does
- * at the drawn moment does not. This process never uses hoop, so that its children may.
+ * All that is drawn follows from the seed and the number of the event; what the machine does at
+ * that moment does not. This process never uses hoop, so that its children may.
  */
 #include "base/clock.h"
 #include "whole/histogram.h"

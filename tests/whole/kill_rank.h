@@ -1,6 +1,6 @@
 /*
- * One rank of kill_fuzz: a forked process that joins, sweeps until an operation fails, takes its
- * memory back, and leaves in order when it is told to. It reports every turn of its life:
+ * One rank of kill_fuzz: a forked process that joins, runs a sweep until an operation fails, takes
+ * its memory back, and leaves in order when it is told to. It reports every change of its state:
  *
  *      join --RUNNING after the first operation--> sweep --FAILED--> waits --DONE--> exit
  *      anywhere: WRONG: something is not as it must be

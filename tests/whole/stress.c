@@ -1,22 +1,22 @@
 /*
- * Random programs of operations over processes, threads, streams and overlapping comms, every byte
- * of every buffer compared (stress_program.h, stress_call.h, stress_stream.h):
+ * Random programs of operations over processes, threads, streams and overlapping comms; every byte
+ * of every buffer is compared (stress_program.h, stress_call.h, stress_stream.h):
  *
  *     stress [--processes P] [--threads T] [--streams K] [--seconds S] [--seed N] [--bytes B]
  *            [--programs N] [--machines M] [--any-order] [--sums] [--harm KIND] [--rounds N]
  *            [--patience S]
  *
- * --programs: until so many have run, of STRESS_PROGRAM_STEPS steps each, and not for a time.
- * P processes of T ranks each, which all run K streams at once, and a thread in each process that
- * makes and ends comms of its own all the time. HOOP_* variables are the job's, so that algorithms,
- * transports and checks can be chosen. --any-order: sums must be exact, because the algorithms that
- * are chosen do not all add in the order of the ranks. --sums: of integers, and no other
- * reductions, which hide no flipped bit as a maximum may. The parent never calls hoop.
+ * There are P processes of T ranks each. Each rank runs K streams at once, and in each process a
+ * thread makes and ends comms of its own all the time. HOOP_* variables apply to the job, so that
+ * algorithms, transports and checks can be chosen. --programs: runs until N programs are done, of
+ * STRESS_PROGRAM_STEPS steps each, instead of for a time. --any-order: sums are made exact, because
+ * the chosen algorithms do not all add in rank order. --sums: all reductions are sums of integers,
+ * since others, such as a maximum, may hide a flipped bit. The parent never calls hoop.
  *
- * --harm abort|revoke|exit|cancel|fork|calls|all: in each of N rounds, jobs of S seconds with the
- * next seeds, that is done to one process (stress_harm.h); operations may fail then, where it is to
- * be expected, but nothing may be wrong. --harm hang: one process does not end. Of any job that is
- * not over --patience seconds (150) after it should be, what its processes are at is shown.
+ * --harm abort|revoke|exit|cancel|fork|calls|all: in each of N rounds, which are jobs of S seconds
+ * with consecutive seeds, this is done to one process (stress_harm.h). Then operations may fail if
+ * that is to be expected, but nothing may be wrong. --harm hang: one process does not end. If a job
+ * is not over --patience seconds (150) after its time, what its processes are doing is shown.
  */
 #include "base/clock.h"
 #include "harness/family.h"

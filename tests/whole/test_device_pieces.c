@@ -1,11 +1,11 @@
 /*
- * Calls that are launched, or captured, in pieces, which overlap with the network
- * (lib/device/pieces.h), over the fake driver that HOOP_CUDA names, TCP, and pieces and chunks of
- * 4 KiB. Ranks are processes.
+ * Calls that are launched or captured in pieces, which overlap with the network
+ * (lib/device/pieces.h), over the fake driver that HOOP_CUDA names and TCP, with pieces and chunks
+ * of 4 KiB. Ranks are processes.
  *
- * In most of them rank 0's stream stops after its fourth piece, until it is told to go on: what the
- * others have by then was copied, sent and delivered while the rest was not. (Every call in pieces:
- * test_device_launch.)
+ * In most tests rank 0's stream stops after its fourth piece, until it is told to go on: what the
+ * others have by then was copied, sent and delivered before the rest. (Every call in pieces is
+ * tested by test_device_launch.)
  */
 #include <setjmp.h>
 #include <stdarg.h>

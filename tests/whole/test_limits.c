@@ -1,7 +1,7 @@
 /*
- * Surroundings that are poorer than usual: few descriptors, a /dev/shm that is tiny or full, pid
- * namespaces, system calls that a sandbox denies, no rights, no threads. Either all works, or every
- * rank says why not in a sentence; nothing hangs and nothing crashes.
+ * Environments that lack something: few descriptors, a /dev/shm that is tiny or full, pid
+ * namespaces, system calls that a sandbox denies, no privileges, no threads. Either all works, or
+ * every rank gets an error text that says why not; nothing hangs and nothing crashes.
  *
  *     test_limits [tcp]       tcp: with HOOP_TRANSPORT=tcp
  *

@@ -1,7 +1,8 @@
 /*
- * Calls that differ between ranks: what every rank is told. For each collective, and messages, each
- * rank that may be the one that differs, and 2, 3 and 5 ranks: who says it, which two ranks differ,
- * and what both of them really called. Also where a root is operations ahead of the others.
+ * Calls that differ between ranks, and what every rank is told. For each collective and for
+ * messages, each rank in turn is the one that differs, with 2, 3 and 5 ranks: which rank reports
+ * it, which two ranks differ, and what both of them really called. Also when a root is operations
+ * ahead of the others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 
 #define MOST 5
 #define ROOM (4 * MOST)
-#define CASES (HOOP_COLL_COUNT + 1) /* the last: messages */
+#define CASES (HOOP_COLL_COUNT + 1) /* the last one: messages */
 
 struct caller {
     pthread_t thread;
@@ -32,13 +33,13 @@ struct caller {
     hoop_result_t result;
     char called[96], sentence[512];
     int32_t in[ROOM], out[ROOM];
-    hoop_comm_t comm; /* small_main() */
+    hoop_comm_t comm; /* for small_main() */
 };
 
-/* Sentences name the functions below by which a rank called something. */
+/* Error texts name the function below from which a rank made a call. */
 #define NOINLINE __attribute__((noinline))
 
-/* To the next rank, from the one before; only what comes differs. */
+/* Sends to the next rank and receives from the one before; only what is received differs. */
 static NOINLINE hoop_result_t pass_on(struct caller *me, hoop_comm_t comm)
 {
     hoop_group_start();
@@ -98,7 +99,7 @@ static NOINLINE void end_with_barrier(struct caller *me, hoop_comm_t comm)
     me->result = hoop_barrier(comm, NULL);
 }
 
-/* Without their count, by which an alltoallv may be told or not: a pair differs, or all do. */
+/* Without the count, which alltoallv may name or not: one pair differs, or all do. */
 static void describe(struct caller *me)
 {
     const bool alltoallv = me->which == HOOP_COLL_ALLTOALLV;
@@ -129,7 +130,8 @@ static void *caller_main(void *arg)
             me->result = hoop_broadcast(me->in, me->out, 1, HOOP_INT32, 0, comm, NULL);
         }
     }
-    /* Whose part is over hears of it in one of its next operations, of a barrier at the latest. */
+    /* A rank whose part is over is told in one of its next operations, at the latest in a
+     * barrier. */
     if (me->result == HOOP_OK) {
         end_with_barrier(me, comm);
     }
@@ -138,7 +140,7 @@ static void *caller_main(void *arg)
     return NULL;
 }
 
-/* The rank in ", rank 3 called " at `at`; *ret_rest: what follows. -1: that is not there. */
+/* The rank in ", rank 3 called " at `at`; *ret_rest: what follows. -1: there is no such text. */
 static int named(const char *at, const char *before, const char **ret_rest)
 {
     int rank = -1, bytes = 0;
@@ -150,8 +152,8 @@ static int named(const char *at, const char *before, const char **ret_rest)
     return rank;
 }
 
-/* Did this rank call that? Also the barrier behind it, if it says that the other's is an earlier
- * one. */
+/* Did this rank make that call? Also true for the barrier behind it, if the text says that the
+ * other rank's operation is an earlier one. */
 static bool did_call(const struct caller *all, const char *what, bool later)
 {
     static const char barrier[] = "barrier";
@@ -159,7 +161,7 @@ static bool did_call(const struct caller *all, const char *what, bool later)
            (later && strncmp(what, barrier, strlen(barrier)) == 0);
 }
 
-/* If the sentence says where that rank called this, it is there. */
+/* If the text says where that rank made this call, the place is right. */
 static bool site_is_true(const struct caller *all, int rank, const char *what, const char *sentence)
 {
     const struct caller *who = &all[rank];
@@ -182,7 +184,7 @@ static bool is_true(const struct caller *all, const struct caller *me)
 {
     static const char heard[] = "the communicator has failed: ";
     const char *at = me->sentence, *rest = NULL;
-    char earlier[32], behind[32]; /* one of the two is in the barrier that follows */
+    char earlier[32], behind[32]; /* when one of the two is in the barrier that follows */
     (void)snprintf(earlier, sizeof(earlier), " as operation %u", me->around + 1);
     (void)snprintf(behind, sizeof(behind), " as operation %u", me->around + 2);
     const bool later =
@@ -274,7 +276,7 @@ static void test_ahead(void **state)
 
 /* ---- Threads that have little room ----------------------------------------------------------- */
 
-#define SMALL_STACK 20480 /* bytes; what is found out of a mismatch needs more */
+#define SMALL_STACK 20480 /* bytes; to find out about a mismatch takes more */
 
 static void *small_main(void *arg)
 {
@@ -307,7 +309,7 @@ static void test_small_stacks(void **state)
     pthread_attr_destroy(&attributes);
 }
 
-/* Comms are made of others by an all_gather, which nobody called by that name. */
+/* Comms are made of others by an all_gather that no rank has called by that name. */
 static void *split_or_sum(void *arg)
 {
     struct caller *me = arg;

@@ -1,7 +1,7 @@
 /*
- * Small operations as fast as they go, rooted and unrooted mixed, often the same one many times, a
- * rank a thread, one of which dawdles now and then: who runs ahead of it overwrites nothing before
- * all have taken it.
+ * Small operations as fast as possible, with and without roots, often the same one many times. Each
+ * rank is a thread, and one of them is slow now and then: ranks that run ahead of it must not
+ * overwrite anything before all have taken it.
  *
  *     test_race ALGO [seed] [operations]
  */
@@ -15,11 +15,11 @@
 
 #include <cmocka.h>
 
-#define MOST_COUNT 80 /* more than cells hold */
+#define MOST_COUNT 80 /* more than fit into cells */
 
 static unsigned long operations = 20000;
 
-/* Rank `slow` dawdles now and then, which is when others could run ahead of it. */
+/* Rank `slow` waits now and then, so that others can run ahead of it. */
 struct racer {
     pthread_t thread;
     hoop_comm_t comm;

@@ -4,8 +4,7 @@
  *
  *     test_ranks [machines [blocks]]
  *
- * The ranks count as on that many machines, in turn, or one machine's behind the other's;
- * HOOP_TRANSPORT counts too.
+ * The ranks count as on so many machines, in turn or in blocks; HOOP_TRANSPORT is heeded.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,14 +40,14 @@ struct job {
 };
 
 static int machines = 1;
-static bool in_blocks; /* a machine's ranks follow each other */
+static bool in_blocks; /* the ranks of a machine have consecutive numbers */
 
 static void listen_to_parent(const struct family_self *self)
 {
     EXPECT(self, family_order(self) >= 0);
 }
 
-/* One that nobody uses now. */
+/* A port that is not in use now. */
 static int free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -76,7 +75,7 @@ static void rank_main(const struct family_self *self, const void *arg)
         setenv("MASTER_ADDR", "127.0.0.1", 1);
     }
     job->fn(self);
-    exit(0); /* not _exit(): it may speak for its machine, and others may not be through */
+    exit(0); /* not _exit(): it may speak for its machine, while others are not through */
 }
 
 static void start(struct family *family, int n, rank_fn *fn)
@@ -112,7 +111,7 @@ static const char *const algos[] = {"auto", "oneshot", "direct",   "slab",  "cma
                                     "ring", "bruck",   "pairwise", "torus", "hierarchical"};
 static const char *algo_now;
 
-/* One sum of count numbers at x. */
+/* One sum of count numbers at x, in place. */
 static void sum_once(const struct family_self *self, hoop_comm_t comm, int32_t *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -163,9 +162,9 @@ static void test_sums(void **state)
 /* ---- Deaths --------------------------------------------------------------------------------- */
 
 static bool with_child;
-static double slowest_s; /* from a kill to a survivor's error */
+static double slowest_s; /* the longest time from a kill to a survivor's error */
 
-/* Operates for ever; reports the failure that ends it. */
+/* Works until an operation fails, and reports the failure. */
 static void work_until_failure(const struct family_self *self)
 {
     hoop_comm_t comm = join(self, algo_now, 30000);
@@ -173,7 +172,7 @@ static void work_until_failure(const struct family_self *self)
     const size_t count = 100000;
     EXPECT(self, hoop_mem_alloc((void **)&x, count * 4, HOOP_MEM_HOST) == HOOP_OK);
     if (with_child && self->rank == self->n / 2) {
-        /* A child that lives on when its parent is killed, with all that it inherited. */
+        /* A child that lives on when its parent is killed, with all that it has inherited. */
         if (fork() == 0) {
             _exit(family_order(self) < 0 ? 0 : 1); /* until the test is over */
         }
@@ -198,7 +197,7 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* A survivor's own error names the dead rank, soon, and it ends in order. */
+/* A survivor's own error names the dead rank, soon, and the survivor ends in order. */
 static void hear_of_death(struct family *family, int rank, int victim, uint64_t killed_ns)
 {
     char name[32];
@@ -224,7 +223,7 @@ static void kill_one(int n, long after_ms)
     for (int r = 0; r < n; r++) {
         rank_hear(&family, r);
     }
-    pause_ms(after_ms); /* any moment of a running sweep will do */
+    pause_ms(after_ms); /* any moment of a running sweep */
     const uint64_t killed_ns = hoop_now_ns();
     family_kill(&family, victim);
     for (int r = 0; r < n; r++) {
@@ -275,7 +274,7 @@ static void reuse_after_stop(const struct family_self *self)
         x[i] = (uint32_t)i ^ 0x5aa5c33cu;
     }
     rank_tell(self, result, 0);
-    listen_to_parent(self); /* the stopped rank has gone on and ended by now */
+    listen_to_parent(self); /* by now the stopped rank has gone on and ended */
     for (size_t i = 0; i < STOP_COUNT + 16; i++) {
         EXPECT(self, x[i] == ((uint32_t)i ^ 0x5aa5c33cu));
     }
@@ -317,7 +316,7 @@ static void test_stop(void **state)
 
 /* ---- Departures and mismatches -------------------------------------------------------------- */
 
-/* The last operation's data are all delivered when the others go: nobody may see a failure. */
+/* All data of the last operation are delivered when the others leave: no rank may see a failure. */
 static void leave_early(const struct family_self *self)
 {
     hoop_comm_t comm = join(self, algo_now, 30000);
@@ -330,7 +329,7 @@ static void leave_early(const struct family_self *self)
     EXPECT(self, hoop_all_reduce(x, x, count, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_OK);
     EXPECT(self, x[count - 1] == self->n * (self->n - 1) / 2);
     if (self->rank == 0) {
-        pause_ms(30); /* the others have gone by then */
+        pause_ms(30); /* by now the others have left */
         EXPECT(self,
                hoop_all_reduce(x, x, 1, HOOP_INT32, HOOP_SUM, comm, NULL) == HOOP_REMOTE_ERROR);
         EXPECT(self, strstr(hoop_get_last_error(comm), "has left") != NULL);
@@ -411,7 +410,7 @@ static void test_mismatch(void **state)
     }
 }
 
-/* Bits: those of four ranks that call the second of two things. */
+/* A bit for each of four ranks that make the second of two calls. */
 static unsigned mismatch_who;
 
 static hoop_result_t one_of_two(hoop_comm_t comm, int kind, bool second)
@@ -434,16 +433,16 @@ static void call_one_of_two(const struct family_self *self)
 {
     hoop_comm_t comm = join(self, "auto", 10000);
     const bool second = (mismatch_who >> self->rank & 1) != 0;
-    /* Not before all are in; and who is still in this barrier may hear of it there. */
+    /* Only when all ranks are in. A rank that is still in this barrier may be told there. */
     hoop_result_t result = hoop_barrier(comm, NULL);
     result = result == HOOP_OK ? one_of_two(comm, mismatch_kind, second) : result;
-    /* A root may be through with it. */
+    /* A root may be done with the call. */
     rank_tell(self, result == HOOP_OK ? hoop_barrier(comm, NULL) : result, 0);
     listen_to_parent(self);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
 }
 
-/* Whoever they are: neighbours, all of a machine, or every other one. */
+/* Whichever ranks differ: neighbours, all on a machine, or every other one. */
 static void test_mismatch_of_any(void **state)
 {
     (void)state;
@@ -488,7 +487,8 @@ static void test_abort(void **state)
 
 /* ---- Splits ---------------------------------------------------------------------------------- */
 
-/* Halves whose ranks count down, and rank 0 is in none of them; then one of each again. */
+/* Halves in which the ranks are in reverse order, and rank 0 in none of them; then one of each
+ * again. */
 /* NOLINTNEXTLINE(readability-function-size): every EXPECT counts as branches */
 static void split_it(const struct family_self *self)
 {
@@ -525,7 +525,7 @@ static void test_split(void **state)
     rank_end_all(&family);
 }
 
-/* The first two grow to all; who is new hears of the invitation over the comm of all. */
+/* The first two ranks grow to all; new ranks get the invitation over the comm of all. */
 static void grow_it(const struct family_self *self)
 {
     hoop_comm_t all = join(self, "auto", 30000), two = NULL, grown = NULL;

@@ -1,7 +1,7 @@
 /*
- * Ranks that are through with a collective before others have called it: roots that have sent,
- * leaves that have been sent for. Ranks are threads, whose links go where HOOP_TRANSPORT says; on
- * one machine's shared memory they do the same by other means.
+ * Ranks that are done with a collective before others have called it: roots that have sent, leaves
+ * that have sent their part. Ranks are threads, whose links use HOOP_TRANSPORT. With shared memory
+ * on one machine the same must hold, though it is done in another way.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,18 +21,18 @@
 #include <time.h>
 
 #define RANKS 3
-#define AHEAD 10 /* operations that a rank is through with alone */
-#define FAR 100  /* more than any may be ahead */
+#define AHEAD 10 /* operations that a rank completes alone */
+#define FAR 100  /* more than a rank may be ahead */
 #define COUNT 8  /* elements */
 #define PATIENCE_S 20
 
 struct rank {
     pthread_t thread;
     const hoop_unique_id_t *id;
-    int rank, n, first; /* first: who is ahead */
+    int rank, n, first; /* first: the rank that is ahead */
     hoop_comm_t comm;
     hoop_result_t result;
-    bool wrong, alone; /* alone: who waits was not let go in time */
+    bool wrong, alone; /* alone: the waiting rank was not let go in time */
     char sentence[512];
     int32_t in[RANKS * COUNT], out[RANKS * COUNT];
 };
@@ -40,7 +40,7 @@ struct rank {
 static sem_t go;
 static pthread_barrier_t together;
 
-/* By who is ahead, for all others. */
+/* The rank that is ahead lets all others go. */
 static void let_go(int n)
 {
     for (int i = 1; i < n; i++) {
@@ -75,7 +75,7 @@ static bool is_filled(const int32_t *data, int32_t with, size_t count)
 
 typedef void scene_fn(struct rank *me);
 
-/* Joins, plays and leaves. */
+/* Joins, plays a scene, and leaves. */
 struct play {
     scene_fn *scene;
     struct rank ranks[RANKS];
@@ -125,7 +125,7 @@ static void run(scene_fn *scene, int n, int first, hoop_result_t expected)
 
 /* ---- Scenes -------------------------------------------------------------------------------- */
 
-/* Links are made when they are first used, by both. */
+/* Links are made at their first use, by both ranks. */
 static void warm_up(struct rank *me, void (*call)(struct rank *me, int32_t with))
 {
     call(me, 0);
@@ -151,7 +151,7 @@ static void scatter(struct rank *me, int32_t with)
         me->wrong || (me->result == HOOP_OK && !is_filled(me->out, with + me->rank * COUNT, COUNT));
 }
 
-/* Who is ahead sends; the root, which is the last rank, comes later. */
+/* The rank that is ahead sends; the root, the last rank, comes later. */
 static void gather(struct rank *me, int32_t with)
 {
     const int root = (me->first + 1) % me->n;
@@ -186,7 +186,7 @@ static void many(struct rank *me, void (*call)(struct rank *me, int32_t with))
     }
 }
 
-/* Ten of them are over, and their buffers are used for something else, before the others begin. */
+/* Ten operations are over, and their buffers in use for something else, before the others begin. */
 static void ahead(struct rank *me, void (*call)(struct rank *me, int32_t with))
 {
     warm_up(me, call);
@@ -235,7 +235,7 @@ static void test_ahead(void **state)
     }
 }
 
-/* Who is so far ahead that he must wait goes on when the others come. */
+/* A rank so far ahead that it must wait goes on when the others come. */
 static void far_ahead(struct rank *me)
 {
     warm_up(me, broadcast);
@@ -258,7 +258,7 @@ static void test_far_ahead(void **state)
     }
 }
 
-/* The root destroys the communicator before the others have called what it called last. */
+/* The root destroys the communicator before the others have made the last call. */
 static void leaves(struct rank *me)
 {
     warm_up(me, broadcast);
@@ -283,7 +283,7 @@ static void test_leaves(void **state)
 
 /* ---- Calls that differ ----------------------------------------------------------------------- */
 
-/* How many lines of the log name both roots. */
+/* How many lines in the log name both roots. */
 static atomic_int told;
 
 static void listen(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
@@ -296,8 +296,8 @@ static void listen(void *arg, hoop_log_level_t level, const char *subsystem, con
     }
 }
 
-/* Each takes itself for the root, so nobody waits for data; both have returned when somebody looks
- * back: in another operation, or at the end. */
+/* Both ranks name themselves as root, so neither waits for data. Both calls have returned when the
+ * mismatch is found: in another operation, or at the end. */
 static void two_roots(struct rank *me)
 {
     me->result = hoop_broadcast(me->in, me->out, COUNT, HOOP_INT32, me->rank, me->comm, NULL);
@@ -328,7 +328,7 @@ static void two_roots_and_no_goodbye(struct rank *me)
     two_roots(me);
 }
 
-/* No call returns it any more: the log says it. */
+/* No call can return the mismatch any more: it is logged. */
 static void test_mismatch_untold(void **state)
 {
     (void)state;
@@ -357,7 +357,7 @@ int main(void)
 {
     const char *transport = getenv("HOOP_TRANSPORT");
     if (transport != NULL && strcmp(transport, "auto") != 0) {
-        setenv("HOOP_ALGO", "binomial", 1); /* a reduce by pairwise is an exchange of all */
+        setenv("HOOP_ALGO", "binomial", 1); /* a reduce by pairwise is an exchange among all */
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ahead),           cmocka_unit_test(test_far_ahead),

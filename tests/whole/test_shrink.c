@@ -1,14 +1,13 @@
 /*
- * Ranks that are killed, one after the other and some at the same time, until two are left: the
- * others shrink and go on, and every sum has the contributions of those that are left and no
- * others.
+ * Ranks are killed, one after the other and some at the same time, until two are left. The others
+ * shrink and go on, and every sum has the contributions of the remaining ranks and no others.
  *
  *      test_shrink local|tcp|machines [--shrinks N] [--seed N]
  *
- * Before that one rank of a job is stopped until the others have gone on: then it is told so.
+ * Before that one rank of a job is stopped until the others have gone on, of which it is told then.
  *
- * machines: rank r counts as on machine r % 3. One in five kills takes a second rank with it, a
- * moment later, so that it may fall into the agreement. Prints how long a kill took to be overcome:
+ * machines: rank r counts as on machine r % 3. In one of five cases a second rank is killed a
+ * moment later, which may be during the agreement. Prints how long it took to recover from a kill:
  * until the last survivor had its first right sum.
  */
 #include "base/clock.h"
@@ -24,20 +23,20 @@
 
 #define RANKS 8
 #define LEAST 2
-#define COUNT 4099u /* elements, of which the last says who wants to end */
+#define COUNT 4099u /* elements; the last tells which ranks want to end */
 #define LONG_NS (60 * 1000000000ull)
 
 struct shrink_job {
     const char *where;
     char dir[32];
     uint64_t number;
-    int dead_after_ms; /* 0: as ever */
+    int dead_after_ms; /* 0: the default */
 };
 
-/* A rank: sums over these ranks are right. */
+/* From a rank: its sums over these ranks are right. */
 struct shrink_report {
     uint32_t members; /* bits; 0: something is wrong */
-    uint32_t shrinks; /* that this rank has called */
+    uint32_t shrinks; /* how often this rank has called shrink */
     uint64_t time_ns;
     char text[400];
 };
@@ -95,7 +94,7 @@ static bool rank_is_told(const struct family_self *self)
     return poll(&poll_fd, 1, 0) != 0;
 }
 
-/* Out of place: what goes in stays as it is, also when it fails. */
+/* Out of place, so the input stays unchanged even if the sum fails. */
 static hoop_result_t rank_sum(hoop_comm_t comm, int64_t *in, int64_t *out, int64_t mine, bool ends)
 {
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -105,7 +104,7 @@ static hoop_result_t rank_sum(hoop_comm_t comm, int64_t *in, int64_t *out, int64
     return result;
 }
 
-/* All elements alike; the comm knows as many, and me at my place. */
+/* Checks that all elements are equal, that the comm has as many ranks, and this rank its place. */
 static uint32_t rank_check(const struct family_self *self, hoop_comm_t comm, const int64_t *in,
                            const int64_t *out)
 {
@@ -175,7 +174,7 @@ static int fail(const char *what, int rank, const char *text)
     return 1;
 }
 
-/* All of them say that they are these; *ret_ns: when the last one did. */
+/* Waits until all members report this membership. *ret_ns: when the last one did. */
 static int await_members(const struct family *family, uint32_t members, uint64_t *ret_ns)
 {
     const uint64_t deadline = hoop_now_ns() + LONG_NS;
@@ -207,7 +206,7 @@ static int draw_rank(uint32_t members, uint64_t a)
     return rank;
 }
 
-/* Kills one rank, or two, and waits until the others have overcome it. */
+/* Kills one rank, or two, and waits until the others have recovered. */
 static int kill_some(struct family *family, uint32_t *members)
 {
     const uint64_t number = tally.kills;

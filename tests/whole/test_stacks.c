@@ -1,6 +1,6 @@
 /*
- * Threads with as little stack as there can be: those that call hoop, and, where ulimit -s is low,
- * those that hoop starts. In forked processes, which would crash.
+ * Threads with the smallest possible stacks: those that call hoop and, as with a low ulimit -s,
+ * those that hoop starts. They run in forked processes, which would crash.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 struct way {
     const char *url;     /* NULL: hoop_comm_init_env() */
     const char *profile; /* HOOP_PROFILE, or NULL */
-    bool apart;          /* as on two machines */
+    bool apart;          /* as if on two machines */
     hoop_result_t joins;
 };
 
@@ -75,7 +75,7 @@ static void run_rank(const struct family_self *self, const void *arg)
     }
     pthread_attr_init(&little);
     pthread_attr_setstacksize(&little, PTHREAD_STACK_MIN);
-    pthread_setattr_default_np(&little); /* as ulimit -s before the program's start */
+    pthread_setattr_default_np(&little); /* like ulimit -s before the program starts */
     if (pthread_create(&thread, NULL, call, &me) != 0 || pthread_join(thread, NULL) != 0 ||
         me.result != me.way->joins) {
         _exit(1);
@@ -86,7 +86,7 @@ static void check(const struct way *way)
 {
     struct family family;
     if (!MEMORY_IS_PLAIN) {
-        skip(); /* sanitizers take more */
+        skip(); /* sanitizers need more */
     }
     family_init(&family, RANKS);
     assert_true(family_fork_all(&family, run_rank, way));

@@ -1,7 +1,7 @@
 /*
  * Strangers at the endpoints of a job of three ranks: while it waits for the third one, while the
- * third one comes through a crowd, and while it runs. Nobody gets in, no result is wrong, the job
- * ends well, and afterwards every rank has the memory and the descriptors that it had before.
+ * third one has to get through a crowd, and while it runs. No stranger gets in, no result is wrong,
+ * the job ends well, and then every rank has as much memory and as many descriptors as before.
  *
  *     test_strangers local|tcp|machines [--full]
  *
@@ -9,8 +9,8 @@
  * tcp: data go over TCP; machines: every rank counts as on a machine of its own, so that there are
  * ports while they wait, too. --full: 10 MB over 1000 connections to every port.
  *
- * The ranks are forked and talk to this process through pipes; it alone asserts, and never uses
- * hoop's sockets itself.
+ * The ranks are forked and report to this process through pipes. Only this process asserts, and it
+ * never uses hoop's sockets itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,14 +37,14 @@
 
 #define RANKS 3
 #define PATIENCE_MS 60000
-#define SETTLE_MS 15000 /* an unproven connection is given 5 s */
+#define SETTLE_MS 15000 /* an unproven connection may last 5 s */
 #define COUNT 3000
 #define GROWTH_KB 2048
 
 static const char *mode;
 static bool full;
 
-/* What a rank tells this process: a letter. J joined, P paused, E ended well, ! not as expected. */
+/* A rank reports by letters: J joined, P paused, E ended well, ! something unexpected. */
 struct job {
     struct family family;
     hoop_unique_id_t id;
@@ -77,15 +77,14 @@ static char rank_order(void)
     return (char)order;
 }
 
-/* Rank 0 tells everyone what its parent wants, so that all pause and end after the same operation.
- */
+/* Rank 0 passes on its parent's wish, so that all pause and end after the same operation. */
 static char rank_wish(int rank)
 {
     struct pollfd fd = {.fd = rank_self.from_parent, .events = POLLIN};
     return rank == 0 && poll(&fd, 1, 0) == 1 ? rank_order() : 0;
 }
 
-/* One sum; returns the wish. Element 0 is rank 0's wish, the others are known. */
+/* One sum. Returns the wish, which is rank 0's element 0; the other elements are known. */
 static char rank_sum(hoop_comm_t comm, int rank, int32_t *x)
 {
     x[0] = (unsigned char)rank_wish(rank);
@@ -102,8 +101,7 @@ static char rank_sum(hoop_comm_t comm, int rank, int32_t *x)
     return (char)x[0];
 }
 
-/* Works until told to end. New memory now and then, so that ranks need connections of each other.
- */
+/* Works until it is told to end, now and then with new memory, for which ranks need connections. */
 static void rank_work(hoop_comm_t comm, int rank)
 {
     const struct timespec breath = {.tv_nsec = 200000};
@@ -196,7 +194,7 @@ static void job_tell(struct job *job, int r, const void *data, size_t bytes)
     assert_true(family_tell(&job->family, r, data, bytes));
 }
 
-/* Rank 0 and 1; the third is awaited. */
+/* Starts ranks 0 and 1; the third is awaited. */
 static void job_start(struct job *job)
 {
     family_init(&job->family, RANKS);
@@ -273,7 +271,7 @@ static void job_look(const struct job *job, int ranks, struct belongings *ret)
     }
 }
 
-/* The same, once nothing has changed for a while: connections that ended are closed by then. */
+/* The same once nothing has changed for a while, so that ended connections are closed. */
 static void job_look_calmly(const struct job *job, int ranks, struct belongings *ret)
 {
     const struct timespec t = {.tv_nsec = 50000000};
@@ -290,7 +288,7 @@ static void job_look_calmly(const struct job *job, int ranks, struct belongings 
     }
 }
 
-/* Connections that ended are closed soon: the count comes back to what it was, or stays below. */
+/* Connections that have ended are closed soon: the count returns to what it was, or stays below. */
 static void job_assert_unchanged(struct job *job, int ranks, const struct belongings *before)
 {
     const struct timespec t = {.tv_nsec = 20000000};
@@ -331,7 +329,7 @@ static void strangers_from_job(const struct job *job, struct strangers *ret)
     ret->random = 20261121;
 }
 
-/* The sockets of the first ranks, at least `least` of them; they may yet be on their way. */
+/* Finds the sockets of the first ranks, at least `least` of them, which may still be opening. */
 static int job_targets(struct job *job, int ranks, int least, struct target *ret)
 {
     const struct timespec t = {.tv_nsec = 10000000};
@@ -353,7 +351,7 @@ static int job_targets(struct job *job, int ranks, int least, struct target *ret
     return count;
 }
 
-/* Are there TCP ports, at the one interface that was allowed, if and only if there must be? */
+/* Are there TCP ports, only at the allowed interface, if and only if there must be? */
 static void assert_listens(struct job *job, const struct target *targets, int count, bool expected)
 {
     int tcp = 0;
@@ -389,7 +387,7 @@ static void attack_all(struct job *job, struct strangers *strangers, const struc
     }
 }
 
-/* While two ranks wait for the third, which then comes through a crowd. */
+/* While two ranks wait for the third, which then has to get through a crowd. */
 static void test_waiting(void **state)
 {
     (void)state;
@@ -400,8 +398,8 @@ static void test_waiting(void **state)
     static struct held held[STRANGERS_TARGETS];
     job_start(&job);
     strangers_from_job(&job, &strangers);
-    /* a leader, or one for each, and the listeners of two ranks; ports if there may be others
-     */
+    /* one leader, or one for each rank, and the listeners of two ranks; ports if there may be
+     * others */
     const bool far = strcmp(mode, "machines") == 0;
     const int count = job_targets(&job, 2, far ? 6 : 3, targets);
     assert_listens(&job, targets, count, far);
@@ -436,7 +434,7 @@ static void test_running(void **state)
     job_start(&job);
     strangers_from_job(&job, &strangers);
     job_complete(&job);
-    job_pause(&job); /* after some operations: all ports that they need are open */
+    job_pause(&job); /* after some operations all ports that they need are open */
     const int count = job_targets(&job, RANKS, RANKS, targets);
     job_continue(&job);
     assert_listens(&job, targets, count, strcmp(mode, "local") != 0);
@@ -469,7 +467,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_strangers local|tcp|machines [--full]\n");
         return 2;
     }
-    /* a crowd takes descriptors here as well as there */
+    /* a crowd needs descriptors in this process, too */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;

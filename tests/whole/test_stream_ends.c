@@ -1,6 +1,6 @@
 /*
- * Queued work whose comm, peer or process ends: failures are told by tickets and hold up nothing of
- * other comms; abort, revoke and destroy with work in the queues; fork and exit().
+ * Queued work whose comm, peer or process ends: tickets report failures, which do not hold up work
+ * of other comms; abort, revoke and destroy with work in the queues; fork and exit().
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define PAIR 2
-#define SOON_NS (10 * HOOP_NS_PER_S) /* abort's patience is a minute */
+#define SOON_NS (10 * HOOP_NS_PER_S) /* the patience of abort is a minute */
 
 static void make(hoop_comm_t *comms, int op_timeout_ms)
 {
@@ -44,7 +44,7 @@ static void end(hoop_comm_t *comms)
     }
 }
 
-/* Queues a sum of one, and a ticket behind it. */
+/* Queues a sum over one number, and a ticket behind it. */
 static hoop_ticket_t queue_sum(int64_t *x, hoop_comm_t comm, hoop_stream_t stream)
 {
     *x = 1;
@@ -54,7 +54,8 @@ static hoop_ticket_t queue_sum(int64_t *x, hoop_comm_t comm, hoop_stream_t strea
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
-/* The first comm's peer never comes and it is revoked; what is behind it on the stream goes on. */
+/* The peer of the first comm never comes, and the comm is revoked; what is behind it on the stream
+ * goes on. */
 static void test_failure_holds_up_nothing(void **state)
 {
     (void)state;
@@ -77,7 +78,7 @@ static void test_failure_holds_up_nothing(void **state)
     assert_int_equal(hoop_ticket_wait(first, 0), HOOP_ABORTED);
     assert_non_null(strstr(hoop_get_last_error(NULL), "rank 1 revoked"));
     assert_int_equal(hoop_ticket_query(second), HOOP_ABORTED);
-    /* The call itself refuses now, and that is no failure of the stream's. */
+    /* Now the call itself is refused, which is not a failure of the stream. */
     assert_int_equal(stream_sum(&x[0], bad[0], streams[0]), HOOP_ABORTED);
     assert_int_equal(hoop_ticket_wait(stream_record(streams[0]), -1), HOOP_OK);
     assert_int_equal(hoop_stream_synchronize(streams[0]), HOOP_ABORTED);
@@ -85,12 +86,12 @@ static void test_failure_holds_up_nothing(void **state)
     for (int r = 0; r < PAIR; r++) {
         assert_int_equal(hoop_stream_destroy(streams[r]), HOOP_OK);
     }
-    assert_int_equal(hoop_ticket_query(first), HOOP_ABORTED); /* remembered */
+    assert_int_equal(hoop_ticket_query(first), HOOP_ABORTED); /* still remembered */
     end(bad);
     end(good);
 }
 
-/* An operation that never ends by its own fails in time, also if nobody waits for it. */
+/* An operation that never ends by itself fails at its timeout, even if nobody waits for it. */
 static void test_deadline(void **state)
 {
     (void)state;
@@ -113,7 +114,7 @@ static void test_deadline(void **state)
     end(comms);
 }
 
-/* Ranks that queue different things. */
+/* Ranks that queue different operations. */
 static void test_mismatch(void **state)
 {
     (void)state;
@@ -136,8 +137,8 @@ static void test_mismatch(void **state)
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
 /*
- * Work on a comm stands behind work on another one that does not end. Aborting the comm ends its
- * work at once, wherever it stands; the handle may go, and the stream goes on when it can.
+ * Work on a comm is queued behind work on another one that does not end. Aborting the comm ends its
+ * work at once, wherever it is; its handle may be freed, and the stream goes on when it can.
  */
 static void test_abort_behind_another(void **state)
 {
@@ -181,7 +182,7 @@ static void test_abort_behind_another(void **state)
     end(slow);
 }
 
-/* The same for a shrink that ends what runs: its ranks may wait for it before they come to the
+/* The same for a shrink that ends running work: its ranks may wait for it before they get to the
  * other comm's work. */
 static void test_shrink_behind_another(void **state)
 {
@@ -217,7 +218,7 @@ struct caller {
     uint64_t calls;
 };
 
-/* Queues as fast as it can, waits now and then, until something fails. */
+/* Queues as fast as it can, and waits now and then, until something fails. */
 static void *queue_until_it_fails(void *arg)
 {
     struct caller *caller = arg;
@@ -277,7 +278,7 @@ struct flooder {
     atomic_bool floods;
 };
 
-/* Queues behind work that does not end, until it is refused. */
+/* Queues behind work that does not end, until that is refused. */
 static void *flood(void *arg)
 {
     struct flooder *flooder = arg;
@@ -292,7 +293,7 @@ static void *flood(void *arg)
     return NULL;
 }
 
-/* What is being queued while abort takes out what is queued stands in nobody's way either. */
+/* Work that is being queued while abort removes queued work does not hold up anything either. */
 static void test_abort_against_a_flood(void **state)
 {
     (void)state;
@@ -329,7 +330,7 @@ static void *destroy(void *arg)
     return NULL;
 }
 
-/* Destroying a comm, and a stream, waits for what is queued. */
+/* Destroying a comm or a stream waits for what is queued. */
 static void test_destroy_waits(void **state)
 {
     (void)state;
@@ -356,7 +357,7 @@ static void test_destroy_waits(void **state)
     }
 }
 
-/* After the goodbye nothing may be called, queued or not. */
+/* After the goodbye no call is allowed, queued or not. */
 static void test_finalize(void **state)
 {
     (void)state;
@@ -394,7 +395,7 @@ static hoop_comm_t meet(const struct family_self *self, const void *arg)
     return comm;
 }
 
-/* Rank 1 goes away without a word while the others have work queued. */
+/* Rank 1 ends without a goodbye while the others have work queued. */
 static void lose_a_rank(const struct family_self *self, const void *arg)
 {
     hoop_comm_t comm = meet(self, arg);
@@ -425,7 +426,7 @@ static void test_rank_lost(void **state)
     meeting_run(3, lose_a_rank);
 }
 
-/* exit() with work queued that will never end, and from inside it. */
+/* exit() with queued work that will never end, and from inside it. */
 static void exit_with_work(const struct family_self *self, const void *arg)
 {
     hoop_comm_t comm = meet(self, arg);
@@ -433,7 +434,7 @@ static void exit_with_work(const struct family_self *self, const void *arg)
     static float data[20][20000];
     check(hoop_stream_create(&stream) == HOOP_OK, 1);
     for (int i = 0; i < (self->rank == 0 ? 20 : 10); i++) {
-        /* the other one may have left */
+        /* the other rank may have left */
         (void)hoop_all_reduce(data[i], data[i], 20000, HOOP_FLOAT32, HOOP_SUM, comm, stream);
     }
     usleep(self->rank == 0 ? (useconds_t)(getpid() % 8) * 500 : 20000);
@@ -448,7 +449,7 @@ static void test_exit(void **state)
     }
 }
 
-/* A child has nothing of it, and may let go of what it inherited. */
+/* A child has none of the work, and may free what it has inherited. */
 static void fork_with_work(const struct family_self *self, const void *arg)
 {
     hoop_comm_t comm = meet(self, arg);
@@ -489,7 +490,7 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* Processes first: the parent has not called hoop by then. */
+        /* Processes first, while the parent has not called hoop yet. */
         cmocka_unit_test(test_rank_lost),
         cmocka_unit_test(test_exit),
         cmocka_unit_test(test_fork),

@@ -44,12 +44,12 @@ static void test_tickets(void **state)
     assert_int_equal(hoop_ticket_query(last), HOOP_OK);
     world_synchronize(&world);
     world_end(&world);
-    assert_int_equal(hoop_ticket_query(behind), HOOP_OK); /* of a stream that is gone */
+    assert_int_equal(hoop_ticket_query(behind), HOOP_OK); /* of a stream that no longer exists */
     assert_int_equal(hoop_ticket_wait(last, -1), HOOP_OK);
 }
 
-/* Who looks in has the work done at once, if he can: the thread would leave it to him for longer.
- */
+/* A thread that queries has the work done at once, if possible: the progress thread would leave it
+ * to that thread for longer. */
 static void test_looking_in(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void test_many_wait(void **state)
 
 /* ---- Time ----------------------------------------------------------------------------------- */
 
-static _Thread_local int looks_before; /* at the clock, before it leaps */
+static _Thread_local int looks_before; /* reads of the clock before it leaps */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ret);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
@@ -139,8 +139,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
     return result;
 }
 
-/* The deadline passes between any two looks at the clock: so it does for a thread that gets no CPU
- * at that moment. */
+/* The deadline passes between any two reads of the clock, as for a thread that gets no CPU at that
+ * moment. */
 static void test_late(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void test_late(void **state)
     world_end(&world);
 }
 
-/* Whose thread is cancelled while it waits leaves when the wait is over, and leaves it whole. */
+/* A thread that is cancelled while it waits ends when the wait is over, and leaves all intact. */
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void test_descriptor(void **state)
     assert_int_equal(hoop_ticket_query(ticket), HOOP_OK);
     assert_int_equal(read(fd, &count, sizeof(count)), sizeof(count));
     assert_false(readable(fd));
-    (void)stream_record(world.streams[0]); /* at once */
+    (void)stream_record(world.streams[0]); /* complete at once */
     assert_true(readable(fd));
     assert_int_equal(hoop_stream_get_fd(world.streams[1], &fd), HOOP_OK);
     assert_false(readable(fd)); /* nothing was ever recorded there */
@@ -226,8 +226,8 @@ static void spin_us(uint64_t us)
     }
 }
 
-/* Where results were awaited at once, often, nobody is called for the next one; who then only asks
- * whether it is there has it all the same. */
+/* If results were often awaited at once, the progress thread is not woken for the next one. A
+ * thread that then only queries gets its result anyway. */
 static void test_asked_for_only(void **state)
 {
     (void)state;
@@ -256,7 +256,7 @@ static void test_asked_for_only(void **state)
     world_end(&world);
 }
 
-/* How often the progress thread went to sleep. */
+/* How often the progress thread has gone to sleep. */
 static long progress_sleeps(void)
 {
     long sleeps = -1;
@@ -281,7 +281,7 @@ static long progress_sleeps(void)
     return sleeps;
 }
 
-/* Nor is a caller disturbed who computes then, as one who trains does between two steps. */
+/* Nor is a caller disturbed that computes in between, as a trainer does between two steps. */
 static void test_left_alone(void **state)
 {
     (void)state;
@@ -303,9 +303,9 @@ static void test_left_alone(void **state)
 }
 
 /*
- * Nor does the thread come for each of those that are awaited at once, where some are awaited late.
- * It looks by itself then, every 50 us at most, and is called only where nothing came for as long:
- * so how often it sleeps hangs on the time that all takes, and not on how many calls there are.
+ * Nor does the progress thread wake up for each result that is awaited at once, when some are
+ * awaited late. It looks by itself then, every 50 us at most, and is only woken if nothing came for
+ * as long. So how often it sleeps depends on the total time, not on the number of calls.
  */
 static void test_late_now_and_then(void **state)
 {
@@ -333,7 +333,7 @@ static void test_late_now_and_then(void **state)
     world_end(&world);
 }
 
-/* All threads of this process. */
+/* Binds all threads of this process. */
 static void bind_to(const cpu_set_t *cpus)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -347,11 +347,12 @@ static void bind_to(const cpu_set_t *cpus)
     closedir(tasks);
 }
 
-/* Who asks in a loop does not keep those from the CPU who do it: of all there is one. */
+/* A thread that queries in a loop does not keep the CPU from those that do the work; all have only
+ * one. */
 static void test_asked_in_a_loop(void **state)
 {
     (void)state;
-    const uint64_t times = 50, most = 1000; /* a slice of time is worth some 50000 questions */
+    const uint64_t times = 50, most = 1000; /* a time slice has room for some 50000 queries */
     struct world world;
     cpu_set_t before, one;
     int64_t x[RANKS] = {1, 1, 1};

@@ -1,7 +1,7 @@
 /*
- * Host streams: order, groups, several comms at once, what a bad argument is. One thread drives all
- * ranks, which is what queues are for. Waiting: test_stream_tickets.c. Failures and ends:
- * test_stream_ends.c. Random programs: stress.c.
+ * Host streams: order, groups, several comms at once, invalid arguments. One thread drives all
+ * ranks, which is what queues are for. Waiting is tested in test_stream_tickets.c, failures and
+ * ends in test_stream_ends.c, random programs in stress.c.
  */
 #include "whole/stream_world.h"
 
@@ -20,7 +20,7 @@
 
 /* ---- Order ---------------------------------------------------------------------------------- */
 
-/* Each operation needs the result of the one before; sizes take every way through the library. */
+/* Each operation needs the result of the one before; the sizes use all algorithms. */
 static void test_one_after_the_other(void **state)
 {
     (void)state;
@@ -88,15 +88,15 @@ static void test_blocking_behind_queued(void **state)
             pthread_join(blocking[r].thread, NULL);
             assert_int_equal(blocking[r].result, HOOP_OK);
             assert_int_equal(blocking[r].x, 3 * (round + 1));
-            /* What was called before on this comm is complete. (Its stream may say so a moment
-             * later: who moves it gives the comm's turn away first.) */
+            /* Earlier calls on this comm are complete. (Their stream may report that a moment
+             * later, because the driver gives back the comm's turn first.) */
             assert_int_equal(queued[r], 3 * round);
         }
     }
     world_end(&world);
 }
 
-/* The thread that owns the comm's turn calls on, with and without a stream. */
+/* The thread that owns the comm's turn goes on calling, with and without a stream. */
 static void test_alone_mixed(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_order_across_streams(void **state)
     world_end(&world);
 }
 
-/* Rank 0 of one comm waits for rank 1, which comes last; meanwhile all else goes on. */
+/* Rank 0 of one comm waits for rank 1, which comes last; meanwhile everything else goes on. */
 static void test_streams_are_independent(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void test_streams_are_independent(void **state)
     world_end(&quick);
 }
 
-/* More queues and comms than the driver's sleep can watch. */
+/* More queues and comms than the driver can watch while it sleeps. */
 static void test_many_at_once(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void test_many_at_once(void **state)
                 assert_int_equal(stream_sum(&x[w][r], worlds[w].comms[r], worlds[w].streams[r]),
                                  HOOP_OK);
             }
-            usleep(2000); /* long enough for the driver to sleep over those that wait for rank 2 */
+            usleep(2000); /* long enough for the driver to sleep with those that wait for rank 2 */
         }
         for (int w = 0; w < WORLDS; w++) {
             world_synchronize(&worlds[w]);
@@ -241,7 +241,7 @@ static void test_group(void **state)
         for (int r = 0; r < RANKS; r++) {
             memcpy(token[r], ((int64_t[]){r, -1}), sizeof(token[r]));
             memcpy(sums[r], ((int64_t[]){3, 5}), sizeof(sums[r]));
-            /* One stream; two streams, the other way round on one rank. */
+            /* One stream; or two streams, swapped on one rank. */
             hoop_stream_t a = world.streams[r];
             hoop_stream_t b = round % 2 == 0 ? a : more.streams[r];
             queue_group(&world, r, token[r], sums[r], r == 1 ? b : a, r == 1 ? a : b);
@@ -256,7 +256,7 @@ static void test_group(void **state)
     world_end(&world);
 }
 
-/* None of its streams goes on before a group is over, and it begins when all have come to it. */
+/* A group begins when all of its streams have come to it, and none goes on before it is over. */
 static void test_group_joins_streams(void **state)
 {
     (void)state;
@@ -287,8 +287,8 @@ static void test_group_joins_streams(void **state)
     world_end(&world);
 }
 
-/* A call without a stream in the group: its end waits. All ranks in one group, or the end would
- * wait for ranks whose calls come later. */
+/* One call in the group has no stream, so its end waits. All ranks are in one group; otherwise the
+ * end would wait for ranks whose calls come later. */
 static void test_group_that_blocks(void **state)
 {
     (void)state;
@@ -311,7 +311,7 @@ static void test_group_that_blocks(void **state)
     world_end(&world);
 }
 
-/* Messages outside groups: a send may wait for its receive, which is queued later. */
+/* Messages outside groups: a send may wait for a receive that is queued later. */
 static void test_messages(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void test_messages(void **state)
     world_end(&world);
 }
 
-/* Its arrays are read before the call returns. */
+/* alltoallv reads its arrays before it returns. */
 static void test_alltoallv(void **state)
 {
     (void)state;
@@ -361,7 +361,7 @@ static void test_alltoallv(void **state)
 
 /* ---- Many, and none ------------------------------------------------------------------------- */
 
-/* Arguments are copied, also what an operation with a factor is made of. */
+/* Arguments are copied, and so is what an operation with a factor consists of. */
 static void test_ten_thousand(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static void test_ten_thousand(void **state)
     world_end(&world);
 }
 
-/* Streams come and go; a handle that is gone is refused, also when its slot is used again. */
+/* Streams come and go; an old handle is refused, even when its slot is used again. */
 static void test_handles(void **state)
 {
     (void)state;
@@ -447,7 +447,7 @@ static void test_bad_arguments(void **state)
     ticket = stream_record(world.streams[0]);
     ticket.opaque[1]++; /* not given out yet */
     assert_int_equal(hoop_ticket_query(ticket), HOOP_INVALID_ARGUMENT);
-    /* A mistake in a group on a stream: nothing of it is queued. */
+    /* A mistake in a group on a stream: nothing of the group is queued. */
     assert_int_equal(hoop_group_start(), HOOP_OK);
     assert_int_equal(stream_sum(&x, world.comms[0], world.streams[0]), HOOP_OK);
     assert_int_equal(hoop_send(&x, 1, HOOP_INT64, 1, world.comms[0], world.streams[0]), HOOP_OK);
@@ -457,7 +457,7 @@ static void test_bad_arguments(void **state)
     world_end(&world);
 }
 
-/* What is freed while it is in a queue: the work is done, and then it goes. */
+/* Memory that is freed while queued work uses it: the work is done first. */
 static void test_freed_too_soon(void **state)
 {
     (void)state;
@@ -478,7 +478,7 @@ static void test_freed_too_soon(void **state)
     assert_int_equal(y[1], RANKS);
     assert_int_equal(y[2], RANKS);
     assert_int_equal(y[0], 1);
-    /* Who moves it says first that it is over. */
+    /* The driver reports the end of the work before it frees the memory. */
     for (int i = 0; i < MINUTE_MS && msync(x, 1, MS_ASYNC) == 0; i++) {
         usleep(1000);
     }
@@ -486,7 +486,7 @@ static void test_freed_too_soon(void **state)
     world_end(&world);
 }
 
-/* Without work no core is burnt: neither when nothing is queued nor while a peer is awaited. */
+/* An idle process uses no CPU, whether nothing is queued or a peer is awaited. */
 static void test_idle(void **state)
 {
     (void)state;
@@ -496,7 +496,7 @@ static void test_idle(void **state)
     world_make(&world);
     for (int round = 0; round < 2; round++) {
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-        usleep(300000); /* what is measured */
+        usleep(300000); /* the time in which CPU use is measured */
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
         const double used =
             (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;

@@ -1,7 +1,7 @@
 /*
  * Point-to-point through the public API: a thread per rank, seeded programs of sends and receives,
- * alone and in groups, and of alltoallv, with collectives in between; every element says who sent
- * it, to whom, as the which transfer of the pair.
+ * alone and in groups, and of alltoallv, with collectives in between. Every element tells its
+ * sender, its receiver, and the number of the transfer between these two.
  *
  *     test_transfers [seed]
  */
@@ -29,7 +29,7 @@ struct rank {
     pthread_t thread;
     hoop_comm_t comm;
     int rank, n;
-    uint32_t *buffers[2][MAX_RANKS]; /* received, sent: by peer */
+    uint32_t *buffers[2][MAX_RANKS]; /* received and sent, by peer */
     char failure[512];
 };
 
@@ -70,7 +70,7 @@ static void check_received(struct rank *rank, int from, unsigned round, size_t c
     }
 }
 
-/* How many elements rank a sends rank b in a round; 0 too. The same on all ranks. */
+/* How many elements rank a sends to rank b in a round; may be 0. The same on all ranks. */
 static size_t count_of(unsigned round, int a, int b)
 {
     uint64_t random = seed + round * 977ull + (unsigned)a * 131ull + (unsigned)b;
@@ -78,7 +78,8 @@ static size_t count_of(unsigned round, int a, int b)
     return next_random(&random) % 3 == 0 ? next_random(&random) % MOST : next_random(&random) % 20;
 }
 
-/* Everybody with everybody, itself too, in one group, an all_reduce in the middle of it. */
+/* All ranks exchange with all, including themselves, in one group with an all_reduce in the
+ * middle. */
 static void exchange_all(struct rank *rank, unsigned round)
 {
     int64_t one = 1;
@@ -93,7 +94,7 @@ static void exchange_all(struct rank *rank, unsigned round)
         }
         check(rank, hoop_send(rank->buffers[1][to], out, HOOP_UINT32, to, rank->comm, NULL),
               "send");
-        if (rank->n % 2 != 0) { /* 2 i runs over all of them */
+        if (rank->n % 2 != 0) { /* 2 i takes all values */
             check(rank, hoop_recv(rank->buffers[0][from], in, HOOP_UINT32, from, rank->comm, NULL),
                   "recv");
         }
@@ -113,7 +114,7 @@ static void exchange_all(struct rank *rank, unsigned round)
     }
 }
 
-/* Down the line, without a group. */
+/* Passed on from rank to rank, without a group. */
 static void pass_on(struct rank *rank, unsigned round)
 {
     const int to = rank->rank + 1, from = rank->rank - 1;
@@ -131,7 +132,7 @@ static void pass_on(struct rank *rank, unsigned round)
     }
 }
 
-/* An alltoallv of blocks of which many are empty or small; in a group behind a transfer. */
+/* An alltoallv of which many blocks are empty or small; in a group behind a transfer. */
 static void exchange_vector(struct rank *rank, unsigned round, bool grouped)
 {
     size_t out[MAX_RANKS], in[MAX_RANKS], at[MAX_RANKS];
@@ -152,7 +153,7 @@ static void exchange_vector(struct rank *rank, unsigned round, bool grouped)
                          rank->comm, NULL),
           "alltoallv");
     if (grouped) {
-        memset(out, 0, sizeof(out)); /* it was read */
+        memset(out, 0, sizeof(out)); /* the input was read already */
         check(rank, hoop_send(&round, 1, HOOP_UINT32, self, rank->comm, NULL), "send");
         check(rank, hoop_group_end(), "group");
         check(rank, token == round ? HOOP_OK : HOOP_INTERNAL_ERROR, "the group's transfer");
@@ -237,7 +238,7 @@ static void test_programs(void **state)
     }
 }
 
-/* Both ranks by one thread: the first call of each differs from the second's. */
+/* One thread calls for both ranks: the first call of each differs from the other's second. */
 static void test_mismatch(void **state)
 {
     (void)state;
@@ -252,7 +253,7 @@ static void test_mismatch(void **state)
     end(ranks, 2);
 }
 
-/* One pair's counts differ; then another collective meets it. */
+/* The counts of one pair differ; then another collective meets an alltoallv. */
 static void test_vector_mismatch(void **state)
 {
     (void)state;
@@ -280,7 +281,7 @@ static void test_vector_mismatch(void **state)
     }
 }
 
-/* Each argument of alltoallv wrong, once; the comm works behind it. */
+/* Each argument of alltoallv wrong once; the comm works afterwards. */
 static void test_vector_arguments(void **state)
 {
     (void)state;
@@ -328,7 +329,7 @@ static void test_vector_arguments(void **state)
             fail_msg("\"%s\" has no \"%s\"", hoop_get_last_error(NULL), wrongs[i].says);
         }
     }
-    /* What is sent may be sent twice; who has nothing needs no memory. */
+    /* Data may be sent twice; a rank without data needs no memory. */
     hoop_group_start();
     hoop_alltoallv(out, some, same, in, some, at, HOOP_UINT32, ranks[0].comm, NULL);
     hoop_alltoallv(out, some, at, ranks[1].buffers[0][0], some, at, HOOP_UINT32, ranks[1].comm,
