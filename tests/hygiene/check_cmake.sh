@@ -1,6 +1,6 @@
 #!/bin/sh
-# The example builds by find_package(hoop) alone against what is installed, and runs; without a CMake this
-# says so.
+# The example builds against an installation with nothing but find_package(hoop), and runs. Without
+# CMake this is reported.
 #     check_cmake.sh SOURCE PREFIX WORK
 set -eu
 source=$1 prefix=$2 work=$3

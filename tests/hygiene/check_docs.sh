@@ -1,10 +1,10 @@
 #!/bin/sh
-# Pages that repeat what stands elsewhere are in step with it: the table of docs/settings.md with
-# `hoopinfo --settings`, the program in README.md with examples/; every link leads to a file and,
-# where it names one, to a heading; and prose has lines of at most 100 columns.
+# Pages agree with what they repeat: the table of docs/settings.md with `hoopinfo --settings`, the
+# program in README.md with examples/. Every link leads to a file and, if it names one, to a
+# heading. Lines of prose have at most 100 columns.
 #
 #     check_docs.sh HOOPINFO            compares
-#     check_docs.sh HOOPINFO --write    puts the table and the program there
+#     check_docs.sh HOOPINFO --write    updates the table and the program
 set -u
 
 hoopinfo=$(readlink -f "${1:?usage: check_docs.sh HOOPINFO [--write]}")
@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# in_step FILE TEXT FIRST LAST: between the lines FIRST and LAST of FILE stands TEXT.
+# in_step FILE TEXT FIRST LAST: checks that TEXT is between the lines FIRST and LAST of FILE.
 in_step() {
     awk -v text="$2" -v first="$3" -v last="$4" '
         !inside || $0 == last { print; inside = 0 }
@@ -32,7 +32,7 @@ in_step() {
 }
 
 mode=${2:-compare}
-# Two lines a setting: NAME  value  (origin; default PRESET; RANGE), then the text.
+# Each setting has two lines: NAME  value  (origin; default PRESET; RANGE), then the text.
 env -i "$hoopinfo" --settings >"$work/settings" || exit 1
 {
     echo "| variable | default | allowed | meaning |"
@@ -77,7 +77,7 @@ done >"$work/links"
     failed=1
 }
 
-# Without programs (indented or fenced), tables, pictures, and the second bytes of UTF-8 letters.
+# Does not count programs (indented or fenced), tables, pictures, and later bytes of UTF-8 letters.
 for page in $pages; do
     LC_ALL=C sed 's/[\x80-\xbf]//g' "$page" | LC_ALL=C awk -v page="$page" '
         /^```/ { fenced = !fenced }

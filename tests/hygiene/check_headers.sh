@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every header compiles alone as C11; the public one as C++ too, and without any other.
+# Every header compiles alone as C11; the public one also as C++, and without any other header.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 cc=${CC:-cc}

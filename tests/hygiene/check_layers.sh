@@ -10,7 +10,7 @@ includes() {
         sed -E 's/# *include *//'
 }
 
-# refuse WHY: the lines on stdin are not allowed.
+# refuse WHY: fails if there are lines on stdin, which are not allowed.
 refuse() {
     found=$(cat)
     if [ -n "$found" ]; then
@@ -19,21 +19,21 @@ refuse() {
     fi
 }
 
-# home HEADERS FILES: an outside header that matches is included only by files that match.
+# home HEADERS FILES: only files that match FILES may include outside headers that match HEADERS.
 home() {
     includes include lib transports bench examples shims tools tests | grep -E ":[<\"]($1)" |
         grep -vE "^($2):" >"$lines"
     refuse "<$1> has its home in $2" <"$lines"
 }
 
-# only FOLDER HEADERS: of our own headers, the folder's files include none but those that match.
+# only FOLDER HEADERS: of hoop's headers, files in the folder may only include those that match.
 only() {
     includes "$1" | grep -E ':"' | grep -vE ":\"($2)\"" >"$lines"
     refuse "$1 may include $2 only" <"$lines"
 }
 
-# Pairs "file included". A file, its header and its X_inside.h are one: no circle of them, so that
-# each can be read after those below it.
+# Pairs "file included". A file, its header and its X_inside.h count as one. Without circles of
+# them each can be read after those below it.
 arrows() {
     includes "$@" | grep -E ':"' | sed -E 's/^lib\///; s/\.[ch]:[0-9]+:"/ /; s/\.h"$//; s/_inside//g' |
         sort -u
@@ -52,7 +52,7 @@ home 'zlib\.h' '(examples/trainer/data/idx|tests/trainer/test_data)\.c'
 home 'mpi\.h' 'bench/peers/mpi_[^/]*\.c'
 home 'gloo/' 'bench/peers/gloo_[^/]*\.cc'
 
-# The folders of the library from the ground up: each may use those to its right and itself.
+# The library's folders from the ground up: each may use itself and those to its right.
 only include 'nothing of ours'
 only lib/base '(base/[a-z_]+|hoop)\.h'
 only lib/reduce '((reduce|base)/[a-z_]+|hoop)\.h'
@@ -94,7 +94,8 @@ includes examples/trainer examples/strategies | grep -E ':[<"]hoop\.h' |
     grep -vE '^examples/(trainer/ddp|strategies/peers)\.c:' >"$lines"
 refuse "of the trainer only ddp.c knows hoop, of the strategies only peers.c" <"$lines"
 
-# tsort(1) names the members of every circle that it finds; a pair of the same name twice is none.
+# tsort(1) prints the members of every circle that it finds; a name that is paired with itself is
+# not a circle.
 arrows lib transports |
     tsort 2>&1 >/dev/null | sed 's/^tsort: //' >"$lines"
 refuse "files include each other in a circle" <"$lines"
@@ -103,14 +104,14 @@ refuse "files include each other in a circle" <"$lines"
 includes lib/algo | grep -E ':<(stdio|stdlib|time|unistd|pthread|stdatomic|sys/.*)' >"$lines"
 refuse "an algorithm is not pure" <"$lines"
 
-# Only runtime/wait.c waits for ranks. board.c waits for one that is writing down a failure, which takes it a
-# few instructions; service.c for its own thread.
+# Only runtime/wait.c waits for ranks. board.c waits for one that is writing a failure down, which
+# takes a few instructions, and service.c for its own thread.
 find lib transports -name '*.c' -exec grep -HnE \
     '(^|[^_a-z])(sched_yield|nanosleep|usleep|sleep|p?poll|epoll_wait|pthread_cond_(timed)?wait) *\(' \
     {} + | grep -vE '^lib/(runtime/wait|exec/board|runtime/service)\.c:' >"$lines"
 refuse "waiting outside runtime/wait.c" <"$lines"
 
-# A folder is read as a whole.
+# A folder must be small enough to be read as a whole.
 for folder in lib/* transports transports/*; do
     files=$(find "$folder" -maxdepth 1 -name '*.[ch]' 2>/dev/null | wc -l)
     [ "$files" -le 12 ] || echo "$folder has $files files"

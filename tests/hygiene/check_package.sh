@@ -1,6 +1,6 @@
 #!/bin/sh
-# A program outside the tree builds against what is installed, by pkg-config alone and, where there is a
-# CMake, by that, and runs.
+# A program outside the tree builds against an installation, with nothing but pkg-config and, if
+# there is CMake, with that, and runs.
 #     check_package.sh BUILD
 set -eu
 build=$1
@@ -29,7 +29,7 @@ done
 
 "$source/tests/hygiene/check_cmake.sh" "$source" "$work/root" "$work/cmake"
 
-# Every function has its manual page, and no page is malformed.
+# Every function has a manual page, and no page is malformed.
 pages=$(find "$work/root" -name '*.[13]')
 for name in hoop $(sed -n 's/^ *\(hoop_[a-z0-9_]*\);$/\1/p' "$source/libhoop.map"); do
     case $pages in *"/$name.3"*) ;; *) echo "no manual page $name(3)"; exit 1 ;; esac
@@ -41,7 +41,7 @@ if command -v groff >/dev/null; then
     [ ! -s "$work/warnings" ] || { cat "$work/warnings"; exit 1; }
 fi
 
-# Folders outside the prefix are found where they are.
+# Folders outside the prefix are found, too.
 meson setup "$work/apart" "$source" --prefix "$work/p" -Dlibdir="$work/l" -Dbindir="$work/b" -Dtests=disabled \
     >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 grep -qF "\"$work/l/libhoop.so.0\"" "$work/apart/hoop-config.cmake"

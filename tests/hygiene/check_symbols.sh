@@ -1,7 +1,8 @@
 #!/bin/sh
-# What libhoop exports is what its map lists is what hoop.h declares; what the static library shows
-# begins with hoop_; and it has little of its own for each thread, as dlopen() has room for less than
-# 2 KiB of all libraries.      check_symbols.sh LIBHOOP.SO LIBHOOP_CORE.A
+# libhoop exports just the functions that its map lists and that hoop.h declares. Global symbols of
+# the static library begin with hoop_. It has little thread-local data, because dlopen() has room
+# for less than 2 KiB for all libraries.
+#     check_symbols.sh LIBHOOP.SO LIBHOOP_CORE.A
 set -u
 shared=$(readlink -f "$1") archive=$(readlink -f "$2")
 cd "$(dirname "$0")/../.." || exit 1

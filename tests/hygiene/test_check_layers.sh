@@ -1,12 +1,12 @@
 #!/bin/sh
-# The check of the layers itself: the tree passes, and each kind of mistake, made in a copy, fails.
+# Tests check_layers.sh: the tree passes, and a copy with a mistake of any kind fails.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 failures=0
 
-# check WHAT: the copy fails with these words; none: it passes.
+# check WHAT: the copy fails with these words or, without any, passes.
 check() {
     "$copy/tests/hygiene/check_layers.sh" >"$copy/out" 2>&1
     got=$?
@@ -20,7 +20,7 @@ check() {
     failures=$((failures + 1))
 }
 
-# add FILE LINE WHAT: the line at the end of the file is a mistake.
+# add FILE LINE WHAT: with this line at the end of the file the copy fails.
 add() {
     cp "$copy/$1" "$copy/saved"
     echo "$2" >>"$copy/$1"
@@ -46,13 +46,13 @@ add lib/exec/engine.c '#include <openssl/evp.h>' 'has its home in'
 add lib/algo/ring.c '#include <stdio.h>' 'an algorithm is not pure'
 add lib/comm/comm.c 'static void nap(void) { sleep(1); }' 'waiting outside'
 
-# A circle within a folder, where the order of the folders says nothing.
+# A circle within a folder, which the order of the folders does not prevent.
 echo '#include "base/there.h"' >"$copy/lib/base/here.h"
 echo '#include "base/here.h"' >"$copy/lib/base/there.h"
 check 'in a circle'
 rm "$copy/lib/base/here.h" "$copy/lib/base/there.h"
 
-# A folder of 13.
+# A folder with 13 files.
 touch "$copy/lib/base/twelve.h" "$copy/lib/base/thirteen.h"
 check 'lib/base has 1[34] files'
 rm "$copy/lib/base/twelve.h" "$copy/lib/base/thirteen.h"
