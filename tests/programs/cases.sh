@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Sourced by tests of programs: a folder `work`, and what counts in `failed`.
+# Sourced by tests of programs. Makes a folder, `work`; functions set `failed`.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -11,7 +11,7 @@ fail() {
     failed=1
 }
 
-# run CODE COMMAND...: it ends with this code within 100 s; what it says is in out and err
+# run CODE COMMAND...: it ends with this code within 100 s; its output is in out and err
 run() {
     want=$1
     shift
@@ -20,13 +20,13 @@ run() {
     [ $code = "$want" ] || fail "$*: exit code $code, expected $want"
 }
 
-# says FILE PATTERN: a line of it matches
+# says FILE PATTERN: a line of the file matches
 says() {
     grep -qE -- "$2" "$work/$1" || fail "$1 has no line with '$2'"
 }
 
-# rows COUNT [SECOND]: so many rows of a benchmark, whose wrong elements are 0 in the first half and SECOND, a
-# pattern, in the second
+# rows COUNT [SECOND]: a benchmark has printed so many rows, with 0 wrong elements in the first half
+# and SECOND, a pattern, in the second
 rows() {
     awk -v want="$1" -v second="^(${2:-0})\$" '!/^#/ {n++; if (NF != 13 || $9 != "0" || $13 !~ second) bad++}
         END {exit !(n == want && bad == 0)}' "$work/out" || fail "expected $1 good rows"

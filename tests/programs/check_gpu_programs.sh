@@ -1,6 +1,7 @@
 #!/bin/sh
-# The programs for GPUs that bench/gpu_suite.sh builds compile and link; and where there is no GPU they
-# say so. 77: no nvcc.     check_gpu_programs.sh LIBHOOP_CORE.A
+# The GPU programs that bench/gpu_suite.sh builds compile and link, and report a missing GPU. Exit
+# code 77: there is no nvcc.
+#     check_gpu_programs.sh LIBHOOP_CORE.A
 set -eu
 core=$(readlink -f "$1")
 cd "$(dirname "$0")/../.."
@@ -9,7 +10,7 @@ command -v nvcc >/dev/null || { echo "skipped: no nvcc"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stubs=$(dirname "$(command -v nvcc)")/../lib64/stubs
-# PTX alone: what the assembler makes of the kernels is looked at by reduce/check_cuda_code.sh.
+# Only PTX: what the assembler makes of the kernels is checked by reduce/check_cuda_code.sh.
 compile="nvcc -std=c++17 -O1 -gencode arch=compute_90,code=compute_90 -diag-suppress 177 -Iinclude -Ilib"
 $compile -E -x cu /dev/null >"$work/log" 2>&1 || {
     echo "skipped: nvcc does not work here: $(tail -n 1 "$work/log")"

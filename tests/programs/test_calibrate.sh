@@ -1,5 +1,5 @@
 #!/bin/sh
-# hoopinfo --calibrate: a profile that is read, compared and refused as it should be; one CPU, few
+# hoopinfo --calibrate: its profile is read, compared and refused as it should be; with one CPU, few
 # descriptors, an interruption.
 #
 #     test_calibrate.sh HOOPINFO
@@ -9,7 +9,7 @@ PATH=$(dirname "$hoopinfo"):$PATH
 # shellcheck source=tests/programs/cases.sh
 . "$(dirname "$0")/cases.sh"
 
-# explain WHAT...: what --explain says of them
+# explain WHAT...: what --explain says about them
 explain() {
     python3 - "$work/out" "$@" <<'END' || failed=1
 import json, sys
@@ -46,7 +46,7 @@ oversubscribed_call_ns = 700
 oversubscribed_read_ns_per_kib = 40
 END
 
-# Read where the setting says so, and only there.
+# The profile is read if the setting names it, and only then.
 run 0 "$hoopinfo" --explain all_reduce --ranks 2 --json
 explain profile= profile_digest=
 run 0 env HOOP_PROFILE="$profile" "$hoopinfo" --explain all_reduce --ranks 2 --json
@@ -55,7 +55,7 @@ mine=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["plan"]["profile
 run 0 env HOOP_PROFILE="$profile" "$hoopinfo"
 says out "profile_digest +$mine\$"
 
-# Its numbers are what the choice counts with.
+# The choice of algorithms uses its numbers.
 sed -E 's/^(memory|oversubscribed)_(.*) = .*/\1_\2 = default/; s/^(.*_barrier_ns) = .*/\1 = 1/
         s/^(.*_sync_ns) = .*/\1 = 9000/' "$profile" >"$work/slow"
 run 0 "$hoopinfo" --explain all_reduce --ranks 2 --bytes 4096 --json
@@ -63,7 +63,7 @@ explain algo=oneshot
 run 0 env HOOP_PROFILE="$work/slow" "$hoopinfo" --explain all_reduce --ranks 2 --bytes 4096 --json
 explain algo=direct
 
-# All ranks have the same numbers, or none joins.
+# All ranks must have the same numbers, or none joins.
 HOOP_PROFILE=$profile; export HOOP_PROFILE
 run 1 hooprun -n 2 sh -c '[ $RANK = 0 ] || unset HOOP_PROFILE; exec "$0" --test-rank' "$hoopinfo"
 says err "HOOP_PROFILE must be the same on all ranks: it is ($mine on rank 0 .* unset on rank 1 |unset on rank 1 .* $mine on rank 0 )"
@@ -71,7 +71,8 @@ run 1 hooprun -n 2 sh -c '[ $RANK = 0 ] || HOOP_PROFILE=$1; exec "$0" --test-ran
 says err "HOOP_PROFILE must be the same on all ranks: it is .*$mine on rank 0 "
 run 0 hooprun -n 2 "$hoopinfo" --test-rank
 
-# What is none is refused, with file, line, value and what was expected. broken WHAT SED-COMMAND
+# A file that is no profile is refused, with file, line, value and what was expected.
+# broken WHAT SED-COMMAND
 broken() {
     sed -E "$2" "$profile" >"$work/broken"
     run 1 env HOOP_PROFILE="$work/broken" "$hoopinfo" --explain all_reduce --ranks 2
@@ -97,13 +98,14 @@ refused "$work/pipe" 'no regular file'
 head -c 20000 /dev/zero >"$work/large"
 refused "$work/large" 'more than 16 KiB'
 
-# A path of any length that the system takes; the page shows the beginning.
+# A path of any length that the system accepts; the page shows its beginning.
 long=$work$(printf '/.%.0s' $(seq 1900))/profile
 run 0 env HOOP_PROFILE="$long" "$hoopinfo" --explain all_reduce --ranks 2 --json
 explain profile_digest="$mine"
 
-# measured WHAT COMMAND...: writes a profile that is read, "measured" has WHAT; on a machine that is too
-# busy to be measured, or has more CPUs than one that may be used can crowd, it says so, and writes none
+# measured WHAT COMMAND...: writes a profile that can be read, and whose "measured" contains WHAT. A
+# machine may be too busy to be measured, or have so many CPUs that the one which may be used can't
+# crowd them: then it says so, and writes none.
 mkdir "$work/here"
 made=$work/here/profile
 measured() {
@@ -134,7 +136,7 @@ END
     explain profile="$made"
 }
 HOOP_PROFILE=$work/broken # no hindrance to a new one
-# With sanitizers nothing is worth being measured twice.
+# With sanitizers one measurement is enough.
 [ -n "${HOOP_TEST_SAMPLE:-}" ] || measured '' "$hoopinfo" --calibrate "$made" --json
 measured oversubscribed taskset -c 0 sh -c "ulimit -n 64; exec '$hoopinfo' --calibrate '$made' --json"
 
@@ -153,12 +155,12 @@ refuses 1 'expected a new name or a regular file' "$hoopinfo" --calibrate /dev/s
 refuses 2 'expected to be started by itself' hooprun -n 2 "$hoopinfo" --calibrate "$work/x"
 refuses 2 'requires an argument' "$hoopinfo" --calibrate
 
-# lives PID: and is no zombie, which stays where PID 1 waits for nobody
+# lives PID: it runs; a zombie does not, which stays if process 1 reaps nothing
 lives() {
     grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
 }
 
-# Who is ended meanwhile leaves no file, and no ranks.
+# An interrupted calibration leaves no file, and no ranks.
 cp "$profile" "$made"
 "$hoopinfo" --calibrate "$made" >"$work/out" 2>&1 </dev/null &
 pid=$!

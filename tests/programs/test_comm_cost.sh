@@ -1,6 +1,7 @@
 #!/bin/sh
-# What a communicator of n local ranks may cost a rank: an eventfd, one for each other rank, a connection to
-# the leader; the leader's process has that of each other rank instead, and none with itself.
+# The descriptors that a communicator of n local ranks may cost a rank: an eventfd, one for each
+# other rank, and a connection to the leader. The leader's process has a connection with each other
+# rank instead, and none with itself.
 #     test_comm_cost.sh HOOPRUN COMM_COST
 set -u
 comms=20 n=3 own=20 # own: what a process opens once

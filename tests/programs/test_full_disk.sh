@@ -1,5 +1,5 @@
 #!/bin/sh
-# Programs whose standard output cannot be written say so and fail.
+# Programs that can't write their standard output report that, and fail.
 #
 #     test_full_disk.sh PROGRAM...
 set -u

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench/gpu_suite.sh itself, over the fake driver and stand-ins for nvcc and what it builds: every step that needs
-# no GPU is right, a step that fails fails the suite, and its JSON says so.
+# Tests bench/gpu_suite.sh over the fake driver, with stand-ins for nvcc and what it builds: every
+# step that needs no GPU passes, a step that fails makes the suite fail, and its JSON says so.
 #     test_gpu_suite.sh BUILD FAKE_CUDA
 set -u
 build=$(readlink -f "$1")
@@ -17,7 +17,7 @@ stand_in() { # NAME LINES
 stand_in nvidia-smi 'echo "Fake 0"'
 stand_in ninja 'exit 0'
 stand_in compute-sanitizer 'shift 2; exec "$@"'
-# What it compiles says what the kernels' program says.
+# What it compiles prints what the program of the kernels prints.
 stand_in nvcc 'while [ "$1" != -o ]; do shift; done
 printf "#!/bin/sh\necho float 2 268435456 2000 2500 0.8\nexit \$FAKE_KERNELS\n" >"$2"
 chmod +x "$2"'
@@ -28,7 +28,7 @@ done
 : >"$work/build/build.ninja"
 export PATH="$work/bin:$PATH" LD_LIBRARY_PATH="$work/lib"
 
-# looks EXPRESSION: of the JSON, as `suite` and `steps` by their names
+# looks EXPRESSION: is true for the JSON, which is `suite`, and `steps` by their names
 looks() {
     python3 -c 'import json, sys
 suite = json.load(open(sys.argv[1]))
@@ -53,7 +53,7 @@ says out '^kernels +[0-9]+ s  failed with 7$'
 says out '^Fake 0, [0-9]+ s: something failed$'
 looks '[name for name, step in steps.items() if step["code"] not in (0, 77)] == ["probe", "facts", "ipc", "kernels"]'
 
-# Built for another machine: nothing is built again, for there may be no compiler there.
+# Built for another machine: nothing is built again, because that may have no compiler.
 run 0 bench/gpu_suite.sh -b sm_90 "$work/build"
 printf '#!/bin/sh\nexit 1\n' >"$work/bin/nvcc"
 FAKE_KERNELS=0

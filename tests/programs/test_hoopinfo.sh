@@ -1,6 +1,6 @@
 #!/bin/sh
-# hoopinfo: its page and JSON, a plan, the check of a machine that has all, one CPU, few
-# descriptors or no network, a wrong sum, who waits for whom in a job, and what it refuses.
+# hoopinfo: its page and JSON, a plan, the check of machines that have all, one CPU, few descriptors
+# or no network, a wrong sum, which ranks of a job wait for which, and what it refuses.
 #
 #     test_hoopinfo.sh HOOPINFO HOOPINFO-WITH-FAULTS LATE_RANK
 set -u
@@ -72,7 +72,7 @@ lanes = json.load(sys.stdin)["HOOP_LANES"]
 assert lanes["value"] == "3" and lanes["default"] == "2", lanes' <"$work/out" || failed=1
 run 1 sh -c "'$hoopinfo' --settings >/dev/full"
 
-# says_in_time PATTERN: hoopinfo --job, again and again
+# says_in_time PATTERN: hoopinfo --job prints this, when it is run again and again
 says_in_time() {
     for _ in $(seq 200); do
         run 0 "$hoopinfo" --job
@@ -106,7 +106,7 @@ wait $job || { cat "$work/job"; failed=1; }
 run 0 "$hoopinfo" --job
 grep -q late_rank "$work/out" && { cat "$work/out"; failed=1; }
 
-# No line of the stranger has a control character.
+# No line that comes from the stranger has a control character.
 plain() {
     LC_ALL=C grep -aw "$stranger" "$work/out" |
         LC_ALL=C grep -aq "[$(printf '\001-\011\013-\037\177-\377')]" && {
@@ -116,7 +116,7 @@ plain() {
     }
 }
 
-# A process that answers what it likes, under a name that it likes. stranger REPORT
+# stranger REPORT: a process that answers this, under a name of its choice
 stranger() {
     rm -f "$work/up"
     python3 - "$1" "$work/up" <<'END' &
@@ -151,7 +151,7 @@ for bad in '\x1b[31m' 'x' '+1' '01' '1.' '1e' '-' 'truefalse' '"\x1b[31m"' '"\x9
            '"\xed\xa0\x80"' '"\\x"' '"\\u12"' '[1}' '[1,]' '{"a"}' '1 2' '1,'; do
     stranger "{\"version\":$bad}" "$unreadable"
 done
-# What is JSON, and no report.
+# JSON that is no report.
 for bad in '{}' '{"comms":5}' '{"comms":[5]}' '{"comms":[{}]}' '{"comms":[],"streams":[[]]}' \
            '{"comms":[{"rank":"0","ranks":1,"state":"HOOP_OK"}]}' '{"comms":{"rank":0}}' \
            '{"comms":[{"rank":0,"ranks":1,"state":["HOOP_OK"]}]}'; do
@@ -166,7 +166,7 @@ run 0 "$hoopinfo" --test --ranks 3
 [ "$(grep -c ' right ' "$work/out")" = 18 ] || { cat "$work/out"; failed=1; }
 says out 'hoop works here\.'
 
-# report CODE WORKS JOBS: of --test --json, and what it must say
+# report CODE WORKS JOBS: what --test --json must report
 report() {
     python3 - "$work/out" "$@" <<'END' || { failed=1; cat "$work/out"; }
 import json, sys

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A rank that its cgroup has no memory for dies by a signal that could be anybody's: hooprun says whose it may be.
+# A rank whose cgroup has no more memory is killed by a signal that anybody could have sent: hooprun
+# says who may have done it.
 #
 #     test_hooprun_memory.sh HOOPRUN
 set -u
@@ -7,7 +8,7 @@ hooprun=$1
 # shellcheck source=tests/programs/cases.sh
 . "$(dirname "$0")/cases.sh"
 
-# group_in ROOT LIMIT: a cgroup of little memory there, of version 1 or 2
+# group_in ROOT LIMIT: makes a cgroup with this memory limit there, of version 1 or 2
 group_in() {
     group=$1/hooprun-test-$$
     mkdir "$group" 2>/dev/null || return 1

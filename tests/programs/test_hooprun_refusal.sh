@@ -1,5 +1,5 @@
 #!/bin/sh
-# A machine whose ranks cannot start ends the job on the other one, at once: whichever comes first.
+# If a machine's ranks can't start, the job on the other one ends at once, whichever came first.
 #
 #     test_hooprun_refusal.sh HOOPRUN HELLO_ALLREDUCE
 set -eu

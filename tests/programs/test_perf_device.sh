@@ -1,6 +1,6 @@
 #!/bin/sh
-# The benchmarks with buffers on devices, over the fake driver: right results, the devices in the list,
-# and what is said where there is none.
+# The benchmarks with buffers on devices, over the fake driver: right results, the list of devices,
+# and what is printed without a device.
 #     test_perf_device.sh HOOPRUN FAKE_CUDA ALL_REDUCE_PERF_FAULTY PERF...
 set -u
 
@@ -42,7 +42,7 @@ rows 5 '0|N/A'
 run 5 "$perf" -t 2 $sizes -G 1
 says err '^-G 1: expected one rank in a process'
 run 0 env HOOP_CUDA_AHEAD=1 "$perf" -g 2 $sizes -I 1 -c 2
-# Every type and operation; and what is wrong is found, by kernels, and by the host where there are none.
+# Every type and operation; and errors are found, by kernels or, if there are none, by the host.
 run 0 env FAKE_CUDA_DEVICES=2 "$perf" -t 3 -b 4 -e 8K -f 45 -n 1 -d all -o all --memory device -u 3
 rows 216 0
 run 0 env FAKE_CUDA_NO_KERNELS=1 "$perf" -t 2 $sizes -J "$work/json2"

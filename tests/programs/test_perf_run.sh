@@ -69,7 +69,7 @@ says out '^# Avg bus bandwidth    : .* FAILED$'
 NCCL_TESTS_MIN_BW=0 run 0 "$perf" -t 2 -b 8 -e 8 -n 2
 says out '^# Avg bus bandwidth    : .* OK$'
 
-# On a terminal it says where it is; the table is the same.
+# On a terminal it shows its progress; the table is the same.
 if command -v script >/dev/null; then
     TERM=xterm script -qec "$perf -t 2 -b 8 -e 32 -f 2 -n 2" /dev/null >"$work/out" 2>"$work/err" </dev/null ||
         fail "a run on a terminal failed"
@@ -79,7 +79,7 @@ if command -v script >/dev/null; then
     rows 3
 fi
 
-# A file that cannot be written is noticed, also where it is nothing but the JSON.
+# A file that can't be written is noticed, even if it is only the JSON.
 run 1 "$perf" -b 8 -e 8 -n 1 -J /nowhere/o.json
 says out '^# skipping JSON output: /nowhere/o.json: No such file or directory$'
 says err 'the output could not be written$'

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A benchmark over the serial library (tests/fakes/serial_hoop.c), which is right or wrong as told:
-# right rows count no wrong element, and wrong bits in results, inputs and around them are found.
+# A benchmark over the serial library (tests/fakes/serial_hoop.c), which makes errors when it is
+# told to: correct rows have no wrong element, and wrong bits in results, inputs and around them are
+# found.
 #     test_perf_serial.sh NAME PROGRAM
 set -u
 
@@ -30,7 +31,7 @@ rows 2 "$second"
 run 0 "$perf" --no-bound -t 4 -b 100 -e 100 -c 0
 says out 'N/A .*N/A$'
 
-# What the columns say: sizes are the total over the ranks where each has a part of it.
+# The columns: if each rank has a part of the data, sizes are the total over all ranks.
 run 0 "$perf" --no-bound -t 3 -b 1000 -e 1000
 case $name in
 all_gather | reduce_scatter | gather | scatter | alltoall) says out '^ +960 +80 +float ' ;;
@@ -40,7 +41,8 @@ esac
 [ "$roots" = 1 ] && says out ' (sum|none)      -1 '
 [ "$roots" = 1 ] || run 6 "$perf" --no-bound -t 3 -r 3 -b 8 -e 8
 
-# Every kind of damage in an operation that is checked; without warm-up, iterations 1 and 2 are timed.
+# Every kind of damage to an operation that is checked. Without warm-up, iterations 1 and 2 are
+# timed.
 for fault in flip stray input; do
     for operation in 20 21 22 23 24; do
         SERIAL_FAULT=$fault:$operation "$perf" -t 3 -b 4K -e 4K -n 1 -w 0 -c 20 --no-bound \

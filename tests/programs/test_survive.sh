@@ -1,5 +1,5 @@
 #!/bin/sh
-# examples/survive.c: one rank of four dies half way, three go on to the end.
+# examples/survive.c: one of four ranks dies half way, and three go on to the end.
 set -u
 
 out=$("$1" --on-failure=wait --timeout 60 -n 4 "$2" 2>&1)
