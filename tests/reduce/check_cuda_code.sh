@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles the kernels for GPUs, each for every kind: none may spill a register, and each must move
-# 128 bits at once. Needs nvcc from 12.8 on.
+# Compiles the kernels for every kind of GPU: none may spill a register, and each must move 128 bits
+# at once. Needs nvcc 12.8 or later.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin
@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 
-# It needs a C++ compiler that it knows, and may know none of these kinds.
+# nvcc needs a C++ compiler that it knows, and may not know some of these GPUs.
 nvcc -std=c++17 -arch=sm_100 -E -x cu /dev/null >"$work/log" 2>&1 || {
     echo "skipped: nvcc does not work here: $(tail -n 1 "$work/log")"
     exit 77
@@ -36,8 +36,8 @@ fi
 [ "$(wc -l <"$work/spills")" -ge $kernels ] || fail "the assembler says nothing of spills"
 [ $failed = 0 ] || exit 1
 
-# Of the library's kernels, as the assembler is given them: one line for each, its name, and how many
-# of its loads and stores are of 128 bits of global memory.
+# One line for each of the library's kernels in PTX: its name, and how many of its loads and stores
+# move 128 bits of global memory.
 cat "$work"/reduce_cuda.compute_*.ptx >"$work/ptx"
 awk '/\.entry/ { if (name) print name, loads, stores; name = $0; loads = stores = 0 }
      /ld\.global\.v4/ { loads++ }
