@@ -1,7 +1,7 @@
 #!/bin/sh
-# What shims/nccl/nccl_abi.h says of NCCL, against the nccl.h of this machine (or of NCCL_HEADER): the
-# functions by the compiler, which takes the shim's with NVIDIA's declarations; numbers and layouts by
-# a program that prints them. 77: there is no nccl.h, or no CUDA for it.
+# Compares shims/nccl/nccl_abi.h with this machine's nccl.h (or NCCL_HEADER). The compiler checks
+# the shim's functions with NVIDIA's declarations; a program prints numbers and layouts. Exit code
+# 77: there is no nccl.h, or no CUDA for it.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ theirs=${NCCL_HEADER:-$cuda/nccl.h}
 cc=${CC:-cc}
 failed=0
 
-# NVIDIA's header is a system's: its own warnings are not ours.
+# NVIDIA's header counts as a system header, so that its own warnings are ignored.
 for file in shims/nccl/nccl_comms.c shims/nccl/nccl_calls.c; do
     # shellcheck disable=SC2086
     $cc -std=gnu11 -Werror=implicit -fsyntax-only -isystem "$cuda" -include "$theirs" -DNCCL_ABI_H \

@@ -1,6 +1,7 @@
 #!/bin/sh
-# libnccl.so.2 has what its clients look for: a name that is missing breaks `import torch`, which binds
-# all names at once. And it shows nothing else.        check_nccl_symbols.sh LIBNCCL.SO.2
+# libnccl.so.2 has the symbols that its clients need, and exports no others. A single missing name
+# breaks `import torch`, which binds all names at once.
+#     check_nccl_symbols.sh LIBNCCL.SO.2
 set -u
 library=$(readlink -f "$1")
 work=$(mktemp -d)
@@ -16,9 +17,9 @@ torch="AllGather AllReduce AlltoAll Bcast Broadcast CommAbort CommCount CommDere
     GetPeerDevicePointer GetUniqueId GetVersion GroupEnd GroupSimulateEnd GroupStart MemAlloc
     MemFree PutSignal Recv RedOpCreatePreMulSum RedOpDestroy Reduce ReduceScatter Send Signal
     WaitSignal WinGetUserPtr"
-# Undefined in CuPy 14.2.0, or loaded by XGBoost 3.2.0 and by JAX's CUDA plugin 0.12.0, and not above.
+# Undefined in CuPy 14.2.0, or loaded by XGBoost 3.2.0 and JAX's CUDA plugin 0.12.0, and not above.
 others="CommCuDevice CommQueryProperties GetLsaDevicePointer ResetDebugInit Scatter"
-# Declared by nccl.h beside one of those.
+# Declared in nccl.h next to one of those.
 more="GetMultimemDevicePointer"
 
 nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort >"$work/has"

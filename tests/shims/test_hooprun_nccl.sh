@@ -1,6 +1,7 @@
 #!/bin/sh
-# hooprun --nccl: a program whose own NCCL is named by DT_RPATH, as PyTorch's is, finds the shim; and a
-# hoop without one says so.        test_hooprun_nccl.sh HOOPRUN NCCL_VERSION LIBHOOP
+# hooprun --nccl: a program that finds its own NCCL by DT_RPATH, like PyTorch, gets the shim; if
+# hoop was built without the shim, hooprun says so.
+#     test_hooprun_nccl.sh HOOPRUN NCCL_VERSION LIBHOOP
 set -eu
 hooprun=$1
 program=$2
@@ -15,11 +16,11 @@ readelf -d "$program" | grep -q '(RPATH)' || fail "the program has no DT_RPATH"
 [ "$("$hooprun" "$program")" = 1 ] || fail "without --nccl: not its own library"
 [ "$("$hooprun" --nccl -n 2 "$program")" = "$(printf '23007\n23007')" ] || fail "--nccl: not the shim"
 
-# What was preloaded stays so, behind it.
+# Libraries that were preloaded before stay preloaded, behind it.
 preloaded=$(LD_PRELOAD=libm.so.6 "$hooprun" --nccl sh -c 'echo "$LD_PRELOAD"')
 case $preloaded in /*/libnccl.so.2:libm.so.6) ;; *) fail "LD_PRELOAD is '$preloaded'" ;; esac
 
-# refuses LIBHOOP'S-FOLDER PATTERN: hooprun with that libhoop says so, and runs nothing.
+# refuses LIBHOOP'S-FOLDER PATTERN: with that libhoop hooprun prints this, and runs nothing.
 refuses() {
     code=0
     LD_LIBRARY_PATH=$1 "$hooprun" --nccl echo ran >"$work/out" 2>&1 || code=$?
@@ -27,7 +28,7 @@ refuses() {
         { cat "$work/out"; fail "$1: code $code"; }
 }
 
-# As an installation has it: first without a shim, then with it, then where it cannot be preloaded.
+# Like an installation: first without a shim, then with it, then where it can't be preloaded.
 mkdir -p "$work/lib/hoop"
 cp "$libhoop" "$work/lib/libhoop.so.0"
 refuses "$work/lib" "--nccl: there is no $work/lib/hoop/libnccl.so.2.*-Dnccl=enabled"
