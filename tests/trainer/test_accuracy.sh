@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What is promised of the built-in digits: 98 % after 3 epochs with 2 ranks and default options, which a
-# linear classifier does not come near. They are drawn into FOLDER, and kept there.
+# The promised accuracy for the built-in digits: 98 % after 3 epochs with 2 ranks and default
+# options, far more than a linear classifier reaches. They are drawn into FOLDER, and kept there.
 #
 #     test_accuracy.sh HOOPRUN TRAIN FOLDER
 set -eu
 hooprun=$1 train=$2
 export XDG_CACHE_HOME=$3
 
-# accuracy OPTIONS...: of the last test.
+# accuracy OPTIONS...: that of the last test.
 accuracy() {
     "$hooprun" -n 2 "$train" --epochs 3 --log-interval 100 "$@" | tee /dev/stderr |
         sed -n 's/^Test set: .* (\([0-9.]*\)%)$/\1/p' | tail -n 1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What computes on GPUs, where there may be none: the backend over miniatures of CUDA's libraries against
-# the host's, and what users are told without module, driver, device or memory.
+# The GPU backend on machines that may have no GPU: it runs over miniatures of CUDA's libraries, and
+# is compared with the host's backend; and what users are told without module, driver, device or
+# memory.
 #
 #     test_gpu.sh COMPARE_GPU FAKE_MODULE TRAIN MAKE_DIGITS HOOPRUN FAKE_DRIVER
 set -u
@@ -30,7 +31,7 @@ mkdir "$box/data" "$box/elsewhere"
 few=(--data "$box/data" --epochs 1)
 
 "$compare" "$fake" >"$box/out" 2>&1 || fail "the backend over the fake libraries"
-# The same on streams that are late by chance.
+# The same with streams that have random delays.
 HOOP_CUDA=$driver FAKE_CUDA_SEEN=1 "$compare" "$fake" >"$box/out" 2>&1 || fail "the backend's own streams"
 refused 77 'skipped: --device cuda: CUDA finds no device here: cudaErrorNoDevice' env FAKE_GPUS=0 "$compare" "$fake"
 FAKE_GPU_MUCH=1 "$compare" "$fake" >"$box/out" 2>&1 || fail "an algorithm that wants much room"
@@ -52,10 +53,11 @@ refused 1 "there is no $box/elsewhere/train_cuda.so" env LD_LIBRARY_PATH="$(dirn
     "$box/elsewhere/train" "${few[@]}" --device cuda
 : >"$box/empty.so"
 refused 1 'empty.so' env TRAIN_CUDA="$box/empty.so" "$train" "${few[@]}" --device cuda
-# Without hoop's own driver gradients can not be put on the device.
+# Without a CUDA driver for hoop, gradients can't be on the device.
 refused 1 'not supported by this version' env TRAIN_CUDA="$fake" HOOP_CUDA=off "$train" "${few[@]}" --device cuda
 
-# Whole trainings over both fakes: the losses of the CPU, by one rank and by two; a resumed one has the same bits.
+# Whole trainings over both fakes have the losses of the CPU, with one rank and with two; a resumed
+# one has the same bits.
 run() { # NAME RANKS OPTIONS...
     local name=$1 ranks=$2
     shift 2
@@ -69,7 +71,7 @@ for ranks in 1 2; do
             $1 ~ /^t/ { d = $5 - $12; if (d > 1e-5 || d < -1e-5) { print; bad = 1 } }
             END { exit bad || n != 3 }' || fail "$ranks ranks on a device have other losses than the CPU"
 done
-# Ranks share devices evenly.
+# Ranks are spread evenly over devices.
 TRAIN_CUDA=$fake FAKE_GPUS=2 FAKE_GPU_MAJOR=7 "$hooprun" -n 3 --on-failure=wait --timeout 100 "$train" "${few[@]}" \
     --device cuda >"$box/out" 2>&1 && fail 'a device that is too old'
 for rank in 0 1 2; do
@@ -81,7 +83,7 @@ run parts 2 "${same[@]}" --epochs 1 --checkpoint "$box/parts"
 run parts 2 "${same[@]}" --epochs 2 --checkpoint "$box/parts" --resume auto
 cmp "$box/whole" "$box/parts" || fail "a training in parts has other bits"
 
-# The module itself: without a driver it says so, and nothing else.
+# The real module: without a driver it reports that, and nothing else.
 if [ ! -e /dev/nvidiactl ]; then
     refused 1 'CUDA finds no device here: cudaError' "$train" "${few[@]}" --device cuda
     refused 77 'skipped: --device cuda: CUDA finds no device here' "$compare" "$(dirname "$train")/train_cuda.so"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every way to train together learns with three workers, and those that only add in another place find the
+# Every strategy learns with three workers, and those that differ only in where they add find the
 # same.
 #
 #     test_strategies.sh HOOPRUN MAKE_DIGITS BY_RING BY_SERVER BY_MODEL BY_THREADS
@@ -18,7 +18,7 @@ fail() {
     failed=1
 }
 
-# learns NAME COMMAND...: its last test has 50 % and more; leaves that test's line in $box/NAME.
+# learns NAME COMMAND...: its last test has at least 50 %; leaves that test's line in $box/NAME.
 learns() {
     local name=$1
     shift
@@ -27,7 +27,7 @@ learns() {
     awk -F'[(%]' '{ good = $2 >= 50 } END { exit !good }' "$box/$name" || { fail "$name learnt little"; cat "$box/out"; }
 }
 
-# same A B: but for what is rounded in another order.
+# same A B: equal, except for rounding in another order.
 same() {
     sed 's/.*loss: \([0-9.]*\),.*/\1/' "$box/$1" "$box/$2" |
         awk '{ d = $1 - d } END { exit !(NR == 2 && d < 0.01 && d > -0.01) }' || fail "$1 finds something else than $2"
@@ -46,14 +46,15 @@ learns whole "$model"
 cmp "$box/model" "$box/whole" || fail "a net that is cut finds something else than a whole one"
 same whole threads
 
-# With one worker no gradient is old.
+# With one worker no gradient is outdated.
 options+=(--batch-size 16 --steps 90 --momentum 0.5)
 learns async "${run[@]}" -n 2 "$server" --async
 learns alone "$server"
 cmp "$box/async" "$box/alone" || fail "a server with one worker finds something else than training alone"
 
 options+=(--steps 5)
-# Only what is exchanged; several workers, one of them slow, of which nobody waits for another; what is refused.
+# Only the exchange; several workers that do not wait for each other, one of them slow; what is
+# refused.
 "${run[@]}" -n 3 "$server" "${options[@]}" --exchange | grep -q '^by_server: 3 ranks, 5 steps, ' || fail "--exchange"
 "${run[@]}" -n 4 "$server" "${options[@]}" --async --slow-ms 5 | grep -q '^by_server --async: 4 ranks, 5 steps, ' || fail "--slow-ms"
 "$ring" "${options[@]}" --model mnist-bn 2>&1 | grep -q 'mnist-bn: running averages are not shared' || fail mnist-bn

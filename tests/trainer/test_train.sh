@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The program as users run it: what it refuses, and that runs which should have the same bits have them.
+# The program as users run it: what it refuses, and that runs have the same bits when they should.
 #
 #     test_train.sh HOOPRUN TRAIN MAKE_DIGITS
 set -u
@@ -68,7 +68,7 @@ for options in --help "--data $box/data --epochs 1 --train-samples 64"; do
 done
 "$train" --help | grep -q 'mnist-bn' || fail "--help lists no models"
 
-# N ranks with a batch of b are one with N * b: the same loss, at every one of 100 updates.
+# N ranks with batches of b are like one with N * b: the same loss at each of 100 updates.
 same_losses() { # A B
     paste -d, "$1" "$2" | awk -F, '$1 == "train" {
             n++; d = $5 - $12; if (d < 0) d = -d; if (d > 1e-5 || $3 != $10) { print; bad = 1 }
@@ -78,8 +78,8 @@ run 1 "$box/out" --batch-size 30 --epochs 2 --log-interval 1 --metrics "$box/one
 run 3 "$box/out" --batch-size 10 --epochs 2 --log-interval 1 --metrics "$box/three.csv"
 same_losses "$box/one.csv" "$box/three.csv"
 
-# The same of the model for CIFAR-10, with patterns for images: of mere noise it learns nothing, and
-# what was rounded differently grows with every update.
+# The same for the CIFAR-10 model, with patterns as images: from noise it would learn nothing, and
+# differences in rounding would grow with every update.
 mkdir "$box/cifar"
 for file in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
     python3 -c 'import random, sys
@@ -95,8 +95,8 @@ run 1 "$box/out" "${cifar[@]}" --batch-size 3 --metrics "$box/cifar1.csv"
 run 3 "$box/out" "${cifar[@]}" --batch-size 1 --metrics "$box/cifar3.csv"
 same_losses "$box/cifar1.csv" "$box/cifar3.csv"
 
-# The same bits by every transport, beside backward or behind it, and wherever the ranks are: ranks 0 and 2
-# on a machine, 1 on another.
+# The same bits with every transport, during backward or after it, and wherever the ranks are: here
+# ranks 0 and 2 are on one machine, and 1 is on another.
 cat >"$box/placed" <<'TEXT'
 #!/bin/sh
 HOOP_HOSTID=$((RANK % 2)) exec "$@"
@@ -116,7 +116,7 @@ for other in tcp always never places; do
     cmp "$box/auto" "$box/$other" || fail "$other has other bits"
 done
 
-# In parts, with another start, and without: the same file. Accumulation and warm-up count on, too.
+# With or without a restart in between the file is the same. Accumulation and warm-up continue, too.
 same=(--optimizer adam --lr 0.001 --batch-size 40 --accumulate 2 --warmup 2 --scale-lr --train-samples 800)
 run 2 "$box/out" "${same[@]}" --epochs 3 --checkpoint "$box/whole"
 run 2 "$box/out" "${same[@]}" --epochs 1 --checkpoint "$box/parts"
@@ -124,10 +124,10 @@ run 2 "$box/out" "${same[@]}" --epochs 3 --checkpoint "$box/parts" --resume auto
 cmp "$box/whole" "$box/parts" || fail "a training in parts has other bits"
 grep -q 'Train Epoch: 1 ' "$box/out" && fail "the training began again"
 
-# A rank is killed in the middle; the job starts again and carries on from the last checkpoint.
+# A rank is killed in the middle; the job restarts, and goes on from the last checkpoint.
 cat >"$box/once" <<'TEXT'
 #!/bin/sh
-# once FLAG COMMAND...: the first rank 1 that finds no FLAG is killed while it trains.
+# once FLAG COMMAND...: the first rank 1 that finds no FLAG is killed while it is training.
 flag=$1
 shift
 [ "$RANK" = 1 ] && [ ! -e "$flag" ] || exec "$@"
@@ -147,7 +147,7 @@ cmp "$box/whole" "$box/flag.checkpoint" || fail "the restarted job has other bit
 [ "$(grep -c kind "$box/flag.csv")" = 1 ] && awk -F, '$1 == "train" { if ($3 <= last) exit 1; last = $3 }' "$box/flag.csv" ||
     { fail "the metrics of the restarted job come twice"; cat "$box/flag.csv"; }
 
-# The end came behind the test of an epoch, before the checkpoint that says that it is over: here as if.
+# Simulates an end after the test of an epoch, but before the checkpoint that says that it is over.
 for kind in csv jsonl; do
     once=(--model linear --batch-size 160 --train-samples 800 --epochs 1 --log-interval 1 --metrics "$box/test.$kind")
     run 1 "$box/out" "${once[@]}" --checkpoint "$box/tested"
@@ -157,14 +157,16 @@ for kind in csv jsonl; do
         { fail "the test comes twice, or what was before it is gone"; cat "$box/test.$kind"; }
 done
 
-# Other ranks with other batches go on from the same image: here as if the first 400 of 800 were over.
+# Another number of ranks with another batch size goes on from the same image. This simulates that
+# the first 400 of 800 images were done.
 run 2 "$box/out" --model linear --batch-size 40 --train-samples 800 --epochs 1 --checkpoint "$box/some"
 LC_ALL=C sed -i 's/"epoch":"1","batches":"0"/"epoch":"0","batches":"5"/' "$box/some"
 run 1 "$box/out" --model linear --batch-size 50 --train-samples 800 --epochs 1 --log-interval 1 --resume "$box/some"
 [ "$(grep -c 'Train Epoch: 1 ' "$box/out")" = 8 ] && grep -q 'Train Epoch: 1 \[450/800' "$box/out" ||
     { fail "other ranks do not go on where the first stopped"; cat "$box/out"; }
 
-# By an url instead of a launcher; unequal ranks, which nothing waits for; bf16; what is printed and kept.
+# With a url instead of a launcher; with unequal ranks, which wait for nothing; with bf16; and what
+# is printed and kept.
 for rank in 0 1; do
     "$train" --data "$box/data" --init-method "file://$box/place" --rank $rank --world-size 2 \
         --train-samples 999 --batch-size 4 --epochs 1 --model mnist-bn --bf16 --lr 0.05 \
