@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# hoop's figures over Soft-RoCE beside those of perftest, in turn, in one virtual machine (where all is
-# slow, so that only ratios count), and beside bare verbs (least.c): what an all_reduce takes at least.
+# Measures hoop over Soft-RoCE, in turn with perftest and with bare verbs (least.c), which show the
+# least time that an all_reduce can take. All is in one virtual machine, where everything is slow,
+# so only ratios count.
 # Needs the packages perftest and ibverbs-utils; a round takes half a minute.
 #     tests/vm/run --devs 4 --timeout 600 tests/vm/figures.sh BUILD [ROUNDS [BYTES:RANKS...]]
 set -u
@@ -25,7 +26,7 @@ for program in ib_write_lat ib_write_bw ss; do
 done
 export HOOP_TRANSPORT=rdma
 
-# peer PROGRAM OPTIONS...: perftest's line of figures.
+# peer PROGRAM OPTIONS...: prints perftest's line of figures.
 peer() {
     local program=$1
     shift
@@ -35,7 +36,7 @@ peer() {
     wait
 }
 
-# ours RANKS BYTES ITERATIONS: us, the mean and the median, out of place.
+# ours RANKS BYTES ITERATIONS: the mean and the median in us, out of place.
 ours() {
     rm -f "$work/json"
     timeout 100 "$build/tools/hooprun" -n "$1" "$build/bench/all_reduce_perf" -b "$2" -e "$2" -n "$3" -w 20 -c 0 \
@@ -44,7 +45,7 @@ ours() {
         END { print mean + 0, median + 0 }' "$work/json"
 }
 
-# least RANKS BYTES ITERATIONS: us, half of a round trip and the quickest all_reduce, medians.
+# least RANKS BYTES ITERATIONS: medians in us, of half a round trip and of the fastest all_reduce.
 least() {
     timeout 100 "$build/tests/least" "$@" |
         awk '{ best = $4; if (NF > 4 && $6 < best) best = $6; print $2 + 0, best + 0 }'
@@ -52,7 +53,7 @@ least() {
 
 over() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'; }
 
-# small RANKS BYTES ITERATIONS: medians beside what ib_write_lat prints.
+# small RANKS BYTES ITERATIONS: medians next to what ib_write_lat prints.
 small() {
     local typical median half bare
     read -r typical < <(peer ib_write_lat -s "$2" -n "$3" | awk '{ print $5 }')
@@ -63,7 +64,7 @@ small() {
     echo "$2 $1 $median $typical $bare $half" >>"$work/all"
 }
 
-# Of each case the ratios' middle, and the ratio of what was quickest on either side.
+# For each case the median ratio, and the ratio of the fastest on either side.
 summary() {
     local bytes ranks
     for case in "${cases[@]}"; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What needs real verbs, over Soft-RoCE; runs inside the virtual machine of tests/vm/run with 4 devices:
+# Tests that need real verbs, over Soft-RoCE, inside the virtual machine of tests/vm/run, 4 devices:
 #     tests/vm/run --devs 4 tests/vm/suite.sh BUILD [CASE...]
-# BUILD below the current directory, which is shared; /tmp is another one in there.
-# Ends with a line "N passed, M failed, K skipped". Emulated, and therefore slow: few rounds of much.
+# BUILD is below the current directory, which is shared; /tmp is not. Ends with a line "N passed, M
+# failed, K skipped". Emulation is slow, so there are few rounds of each test.
 set -u
 build=$(readlink -f "${1:?usage: suite.sh BUILD [CASE...]}")
 shift
@@ -12,12 +12,12 @@ trap 'rm -rf "$work"' EXIT
 unset "${!HOOP_@}"
 hooprun=$build/tools/hooprun perf=$build/bench
 rows='^ +[0-9]+ +[0-9]+ '
-# So that a lost packet costs 70 ms and not half a second; seven of them, 0.5 s.
+# With this a lost packet costs 70 ms instead of half a second, and seven cost 0.5 s.
 export HOOP_IB_TIMEOUT=14
 
 complain() { [ -n "$complaint" ] || complaint=$1; }
 
-# run SECONDS COMMAND...: its output in $work/out; its code in $code.
+# run SECONDS COMMAND...: its output is in $work/out, its exit code in $code.
 run() {
     local limit=$1
     shift
@@ -25,7 +25,7 @@ run() {
     code=$?
 }
 
-# says PATTERN...: the output has a line for each.
+# says PATTERN...: each matches a line of the output.
 says() {
     local pattern
     for pattern in "$@"; do
@@ -33,7 +33,7 @@ says() {
     done
 }
 
-# table ROWS: the benchmark ended well, with so many rows and nothing wrong.
+# table ROWS: the benchmark ended well, with so many rows and no wrong element.
 table() {
     local got
     got=$(awk -v rows="$rows" '$0 ~ rows { n++; if ($9 != "0" || $13 !~ /^(0|N\/A)$/) bad++ }
@@ -60,9 +60,9 @@ devices() {
         'why_not a software device: HOOP_IB_HCA'
     run 60 env HOOP_IB_HCA=rxe2 "$build/tools/hoopinfo" --json
     says '"rxe1": .*why_not HOOP_IB_HCA leaves it out' '"rxe2": .*usable true'
-    # As many GIDs as VLANs and containers make; one of the last is asked for.
+    # As many GIDs as VLANs and containers may make; one of the last is asked for.
     for n in $(seq 20); do ip addr add "10.79.$n.1/24" dev rdma3; done
-    sleep 1 # the table follows
+    sleep 1 # until the table is updated
     run 60 env HOOP_IB_HCA=rxe3 HOOP_IB_GID_INDEX=20 "$build/tools/hoopinfo" --json
     says '"rxe3": .*gid 20 RoCE v2 .*usable true'
     for n in $(seq 20); do ip addr del "10.79.$n.1/24" dev rdma3; done
@@ -84,7 +84,7 @@ two_ranks() {
     table 1
 }
 
-# Every collective x counts that divide by nothing, 3 ranks on 2 devices.
+# Every collective with odd counts, 3 ranks on 2 devices.
 collectives() {
     local program
     for program in all_gather all_reduce alltoall broadcast gather reduce reduce_scatter scatter sendrecv; do
@@ -94,14 +94,14 @@ collectives() {
     done
 }
 
-# logged SECONDS COMMAND...: with what the ranks log of links behind the output, not among its lines.
+# logged SECONDS COMMAND...: what ranks log about links is added behind the output, not mixed in.
 logged() {
     run "$1" env HOOP_DEBUG=info HOOP_DEBUG_SUBSYS=net HOOP_DEBUG_FILE="$work/log.%p" "${@:2}"
     cat "$work"/log.* >>"$work/out"
     rm -f "$work"/log.*
 }
 
-# Memory that the device knows, at odd addresses, in parts that divide by nothing; also in place.
+# Registered memory at odd addresses, in parts of odd sizes; also in place.
 places() {
     local algo program
     for program in all_reduce all_gather broadcast sendrecv; do
@@ -114,7 +114,7 @@ places() {
     done
 }
 
-# The links of two ranks, over all devices: each rank begins with another.
+# The links of two ranks use all devices, and each rank begins with another one.
 spread() {
     HOOP_TRANSPORT=rdma HOOP_LANES=4 HOOP_ALGO=ring logged 100 "$hooprun" -n 2 "$perf/all_reduce_perf" \
         -b 600004 -e 600004 -n 2 -w 0 -c 1 --no-bound
@@ -123,7 +123,8 @@ spread() {
         'rank 0: lane 3 to rank 1 by rxe3 port 1' 'rank 1: lane 3 from rank 0 by rxe0 port 1'
 }
 
-# Two networks that have no way to each other: links stay in one, and who has no port there is said.
+# Two networks without a way between them: links stay in one, and a rank without a port there is
+# named.
 rails() {
     local n
     for n in 2 3; do
@@ -144,7 +145,7 @@ rails() {
     done
 }
 
-# The slots may be locked, the buffers may not.
+# There is enough lockable memory for the slots, but not for the buffers.
 little_locked() {
     chmod 666 /dev/infiniband/uverbs*
     chmod 777 "$work"
@@ -171,7 +172,7 @@ types() {
         complain "wrong elements"
 }
 
-# Two hosts of two ranks, by themselves: shared memory inside, rdma between.
+# Two hosts with two ranks each choose shared memory inside and rdma between by themselves.
 two_levels() {
     # shellcheck disable=SC2016
     local hosts='export HOOP_HOSTID=host$((RANK / 2)) HOOP_LOCAL_SIZE=2 HOOP_IB_HCA=rxe$((RANK / 2))
@@ -184,7 +185,7 @@ two_levels() {
     table 1
 }
 
-# One host has none: all go by tcp.
+# One host has no device: all use tcp.
 one_without() {
     # shellcheck disable=SC2016
     logged 100 "$hooprun" -n 2 sh -c '
@@ -213,7 +214,7 @@ lossy() {
     [ "$(counter completer_retry_err)" -gt "$before" ] || complain "nothing was sent again"
 }
 
-# until_running FILE: its job moves data.
+# until_running FILE: waits until its job moves data.
 until_running() {
     for _ in $(seq 400); do
         grep -qE "$rows" "$1" && return
@@ -222,7 +223,7 @@ until_running() {
     complain "the job did not start"
 }
 
-# endless RANKS: in the background, its launcher in $launcher.
+# endless RANKS: an endless job in the background; its launcher is $launcher.
 endless() {
     HOOP_TRANSPORT=rdma "$hooprun" -n "$1" "$perf/all_reduce_perf" -b 8 -e 64K -f 8 -n 2 -w 0 -c 0 \
         --no-bound -N 0 >"$work/out" 2>&1 </dev/null &
@@ -230,7 +231,7 @@ endless() {
     until_running "$work/out"
 }
 
-# ends SECONDS: the endless job has failed by then.
+# ends SECONDS: the endless job fails within this time.
 ends() {
     local end=$((SECONDS + $1))
     while kill -0 $launcher 2>/dev/null && [ $SECONDS -lt $end ]; do
@@ -264,7 +265,7 @@ refused() {
     run 60 env HOOP_IB_HCA=none HOOP_TRANSPORT=rdma "$hooprun" -n 2 "$perf/all_reduce_perf" -b 8 -e 8
     [ $code != 0 ] || complain "it ran"
     says 'no RDMA port can be used: rxe0 port 1: HOOP_IB_HCA leaves it out'
-    # As a user who may lock next to nothing.
+    # As a user who may lock almost no memory.
     chmod 666 /dev/infiniband/uverbs*
     # shellcheck disable=SC2016
     run 60 setpriv --reuid=65534 --regid=65534 --clear-groups bash -c 'ulimit -l 64; exec "$@"' bash \
