@@ -1,5 +1,5 @@
 #!/bin/sh
-# Whole runs over processes and threads: every #wrong is 0, and a flipped bit is noticed.
+# Whole runs with processes and threads: every #wrong is 0, and a flipped bit is noticed.
 #     acceptance.sh HOOPRUN ALL_REDUCE_PERF ALL_REDUCE_PERF_FAULTY
 set -u
 
@@ -52,7 +52,7 @@ done
 run 0 "$hooprun" -n 2 "$perf" -b 64M -e 64M -R 2 -n 1 -w 0
 right 1
 
-# A bit of one received chunk flips, in one of the operations that are checked.
+# A bit of one received chunk flips, in an operation that is checked.
 run 7 env HOOP_ALGO=ring HOOP_TEST_FAULT=flip:15 "$hooprun" -n 2 "$faulty" \
     -b 1M -e 1M -n 1 -w 0 -c 3
 if ! awk '$1 ~ /^[0-9]+$/ && $9 + $13 > 0 { found = 1 } END { exit !found }' "$out"; then

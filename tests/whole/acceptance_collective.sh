@@ -1,9 +1,9 @@
 #!/bin/sh
-# Whole runs of a collective's benchmark over processes and threads, shared memory, links and both: every
-# #wrong is 0, and a flipped bit is noticed.
+# Whole runs of a collective's benchmark with processes and threads, shared memory, links and both:
+# every #wrong is 0, and a flipped bit is noticed.
 #     acceptance_collective.sh HOOPRUN PERF PERF_FAULTY [N|large...]
-# N: with so many ranks everything, instead of samples: transport x type x operation, and every root.
-# large: more than 4 GiB between two ranks, over shared memory and TCP; needs 20 GiB of memory.
+# N: all combinations of transport, type and operation, and every root, with so many ranks, instead
+# of samples. large: more than 4 GiB between two ranks, over shared memory and TCP; needs 20 GiB.
 set -u
 
 hooprun=$1 perf=$2 faulty=$3
@@ -31,7 +31,7 @@ run() {
     [ "$got" = "$want" ] || fail "returned $got, expected $want: $*"
 }
 
-# right COMMAND...: every row of the table is right, where there is such a half.
+# right COMMAND...: every row of the table is right, in the halves that it has.
 right() {
     run 0 "$@"
     awk '$1 ~ /^[0-9]+$/ { n++; if ($9 != "0" || ($13 != "0" && $13 != "N/A")) bad++ }
@@ -43,7 +43,8 @@ alone() {
     timeout $patience "$@"
 }
 
-# ranks N shm|tcp|mixed|blocks PROGRAM...: mixed: odd ranks count as on another machine; blocks: the upper half.
+# ranks N shm|tcp|mixed|blocks PROGRAM...: mixed: odd ranks count as on another machine; blocks: the
+# upper half does.
 ranks() {
     n=$1 over=$2
     shift 2
@@ -62,7 +63,7 @@ ranks() {
     esac
 }
 
-# noticed N OVER: a bit of one received chunk flips, in one of the operations that are checked.
+# noticed N OVER: a bit of one received chunk flips, in an operation that is checked.
 noticed() {
     HOOP_TEST_FAULT=flip:40
     export HOOP_TEST_FAULT
@@ -78,7 +79,7 @@ everything() {
         right ranks "$1" $over "$perf" -b 4 -e 256K -f 256 -d all -o all -n 1 -w 0 -R $(($1 % 3)) --no-bound
         right ranks "$1" $over "$perf" -b 4 -e 1M -f 64 -r -1 -n 2 -R $(($1 % 3)) --no-bound
     done
-    for over in tcp mixed; do # what shared memory holds is no link's
+    for over in tcp mixed; do # faults are only made on links
         [ "$1" = 1 ] || noticed "$1" $over
     done
 }

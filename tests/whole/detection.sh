@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# How long it takes until a loss is noticed: to jobs of three hosts (machines_net.sh) with two ranks
-# each, a to c and 0 to 5, one thing happens in each case; measured is the time from that to every
-# survivor's error.
+# How long it takes until a loss is noticed. Jobs run on three hosts, a to c (machines_net.sh), with
+# two ranks each, 0 to 5. In each case one thing happens, and the time from that to every survivor's
+# error is measured.
 #     detection.sh HOOPRUN ALL_REDUCE_PERF [CASE...]
-# HOOP_DEAD_AFTER_MS is the jobs' (5000). Prints a table. Fails where a survivor blames the wrong
-# rank or takes more than 1.25 times as long as that, or, of a rank that was killed, a second.
+# HOOP_DEAD_AFTER_MS applies to the jobs (default: 5000). Prints a table. Fails if a survivor blames
+# the wrong rank or takes more than 1.25 times as long as that or, if a rank was killed, a second.
 set -u
 
 hooprun=$(readlink -f "${1:?usage: detection.sh HOOPRUN ALL_REDUCE_PERF [CASE...]}")
@@ -19,7 +19,7 @@ failed=0
 
 # ---- A job ---------------------------------------------------------------------------------------
 
-# Every line with the time at which it came, in ms.
+# Puts the time in ms in front of every line, when it comes.
 stamp() {
     local line
     while IFS= read -r line; do
@@ -27,7 +27,7 @@ stamp() {
     done
 }
 
-# job BYTES: endless sums; returns when they run.
+# job BYTES: starts endless sums, and returns when they run.
 job() {
     local host node=0 tries port=$((20000 + RANDOM % 10000))
     for host in "${all_hosts[@]}"; do
@@ -50,19 +50,19 @@ pid_of() { rank_pid "${all_hosts[$1 / 2]}" "$perf" "$1"; }
 
 # ---- Cases: what happens to which ranks, and whom the others may blame --------------------------
 
-# MOMENT COMMAND ARGUMENTS...: what happens, and the time before.
+# happens COMMAND ARGUMENTS...: does what happens; $moment is the time before.
 moment=0
 happens() {
     moment=$((${EPOCHREALTIME/./} / 1000))
     "$@"
 }
 
-# error_of RANK: its sentence, of which the last rank is the one that is blamed, and when it came.
+# error_of RANK: its error, in which the last rank is the one that is blamed, and when it came.
 error_of() {
     grep -ah "^[0-9]* \[$1\] .*Test HOOP failure" "$work/out.${all_hosts[$1 / 2]}" | head -n 1
 }
 
-# survive LIMIT-MS RANK=PATTERN...: those fail in time, and blame a rank that matches.
+# survive LIMIT-MS RANK=PATTERN...: these ranks fail in time, and blame a rank that matches.
 survive() {
     local limit=$1 pair rank line took last least=999999 most=0 blamed=''
     local end=$((SECONDS + 20 + $1 / 500))
@@ -118,9 +118,9 @@ part() {
     ip -n "$net_id-$2" route add blackhole "10.77.1.$3/32"
 }
 case_no_way_between_a_and_b() { happens part a b 1 2 && survive $silent_ms {0,1,2,3,4,5}='[0-3]'; }
-# In the tree these two are no neighbours: their heartbeats go by way of a.
+# In the tree these two are not neighbours: their heartbeats go by way of a.
 case_no_way_between_b_and_c() { happens part b c 2 3 && survive $silent_ms {0,1,2,3,4,5}='[2-5]'; }
-# What is small passes, so the heartbeats do.
+# Small packets pass, and so do heartbeats.
 case_large_packets_to_b_vanish() {
     happens ip -n "$net_id-sw" link set p2 mtu 1500
     survive $silent_ms {0,1,2,3,4,5}='[0-5]'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two jobs with one secret and one port, over three machines (network namespaces, machines_net.sh)
-# of which they share one, started in every order: no rank of one ever ends up in the other. Each
-# is right, or refused with a sentence that names the other job.
+# Two jobs with the same secret and port, on three machines (network namespaces, machines_net.sh) of
+# which they share one, are started in every order. No rank ever gets into the other job: each job
+# is right, or refused with an error that names the other job.
 #     jobs.sh HOOPRUN JOB_RANK [ROUNDS]
 # Without root, or where namespaces are not allowed: exit code 77 with the reason.
 set -u
@@ -26,7 +26,8 @@ machine() {
     echo $code >"$work/code.$job.$host"
 }
 
-# together PAUSE "ARGUMENTS OF machine"...: in a random order, some at once, some a little later.
+# together PAUSE "ARGUMENTS OF machine"...: starts them in a random order, some at once, some a
+# little later.
 together() {
     local start
     while IFS= read -r start; do
@@ -39,7 +40,7 @@ together() {
 
 names_other='another job is|; (a )?process .*listens there|already runs machine'
 
-# fate JOB: right, refused or the complaint.
+# fate JOB: prints right, refused or the complaint.
 fate() {
     local codes
     codes=$(cat "$work"/code."$1".* | sort -u | tr '\n' ' ')
@@ -77,11 +78,11 @@ need_net
 )
 hosts a b c
 for ((round = 1; round <= rounds; round++)); do
-    # Told apart by where they meet, though all four have the same names otherwise.
+    # The jobs differ in where they meet; all else is named alike on all four.
     port=$((20000 + RANDOM % 10000))
     together "1 a 0 10.77.1.1" "1 b 1 10.77.1.1" "2 b 0 10.77.1.2" "2 c 1 10.77.1.2"
     judge "$round, other addresses" "right, right"
-    # Told apart by their run ids; only one of them can have the port while it needs it.
+    # The jobs differ in their run ids; only one can have the port as long as it needs it.
     port=$((20000 + RANDOM % 10000))
     together "1 a 0 10.77.1.1 --run-id alpha" "1 b 1 10.77.1.1 --run-id alpha" \
         "2 a 0 10.77.1.1 --run-id beta" "2 c 1 10.77.1.1 --run-id beta"

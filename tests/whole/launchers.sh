@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Jobs of four ranks under the launchers that people have, with nothing set for hoop: Open MPI's
-# mpirun, Slurm's srun, torchrun or what it would set, PMI's variables. Right results are what counts.
+# Jobs of four ranks under common launchers, with nothing set for hoop: Open MPI's mpirun, Slurm's
+# srun, torchrun or the variables that it would set, PMI's variables. The results must be right.
 #     launchers.sh ALL_REDUCE_PERF
 # A launcher that is not installed is skipped with a reason; if all are, the exit code is 77.
 #
-# Slurm is run for real: munged, slurmctld and slurmd of this one machine, in a folder of its own
-# under /tmp, at ports of its own, stopped at the end whatever happens. That needs root.
+# Slurm really runs: munged, slurmctld and slurmd on this machine, in a folder of their own under
+# /tmp, at ports of their own, and are stopped at the end whatever happens. That needs root.
 set -u
 
 perf=$(readlink -f "${1:?usage: launchers.sh ALL_REDUCE_PERF}")
 sizes=(-b 8 -e 1M -f 64 -n 3 -c 1 --no-bound)
-rows=3 # of these sizes: 8, 512, 32K; the next would be 2M
+rows=3 # for sizes 8, 512, 32K; the next would be 2M
 work=$(TMPDIR=/tmp mktemp -d)
-chmod 755 "$work" # munge wants everybody to reach its socket
+chmod 755 "$work" # munge requires that all users can reach its socket
 daemons=()
 passed=0 failed=0 skipped=0
 unset "${!HOOP_@}" "${!SLURM_@}" "${!PMI_@}" "${!OMPI_@}"
@@ -21,7 +21,7 @@ unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHE
 finish() {
     trap - EXIT
     local pid at
-    # the last started first; slurmctld takes its time to save its state
+    # in reverse order; slurmctld takes a while to save its state
     for ((at = ${#daemons[@]} - 1; at >= 0; at--)); do
         pid=${daemons[at]}
         kill "$pid" 2>/dev/null
@@ -49,7 +49,8 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-# check NAME CODE FILE...: four ranks, every row right, in one of the files; else shows them.
+# check NAME CODE FILE...: one of the files has the table of four ranks, with every row right;
+# otherwise shows the files.
 check() {
     local name=$1 code=$2 ranks good
     shift 2
@@ -67,7 +68,7 @@ check() {
     fi
 }
 
-# have NAME PROGRAM: else NAME is skipped.
+# have NAME PROGRAM: is the program installed? Otherwise NAME is skipped.
 have() {
     command -v "$2" >/dev/null && return 0
     skip "$1" "$2 is not installed"
@@ -76,8 +77,8 @@ have() {
 
 # ---- Open MPI ------------------------------------------------------------------------------------
 
-# mpirun_run NAME: writes $work/NAME. In a TMPDIR of its own: of two mpiruns of Open MPI 4 that make
-# their common folder at the same time, one fails (mkdir: File exists).
+# mpirun_run NAME: writes $work/NAME. Each has its own TMPDIR: if two mpiruns of Open MPI 4 make a
+# common folder at the same time, one of them fails (mkdir: File exists).
 mpirun_run() {
     mkdir -p "$work/$1.tmp"
     TMPDIR=$work/$1.tmp timeout 120 mpirun --oversubscribe -n 4 "$perf" "${sizes[@]}" \
@@ -98,7 +99,7 @@ test_mpirun() {
     fi
     mpirun_run out
     check mpirun $? "$work/out"
-    # two jobs of one user at the same time are two jobs
+    # two jobs of one user at the same time do not mix
     mpirun_run first &
     first=$!
     mpirun_run second
@@ -109,7 +110,7 @@ test_mpirun() {
 
 # ---- Slurm ---------------------------------------------------------------------------------------
 
-# A port that nobody listens at, among those that no outgoing connection gets.
+# A free port that the kernel does not use for outgoing connections.
 free_port() {
     local port
     for _ in {1..50}; do
@@ -153,7 +154,7 @@ TEXT
     export SLURM_CONF=$work/slurm.conf
 }
 
-# daemon NAME COMMAND...: in the background, until the end.
+# daemon NAME COMMAND...: runs in the background until the end.
 daemon() {
     local name=$1
     shift
@@ -213,7 +214,7 @@ TEXT
 
 # ---- Variables alone -----------------------------------------------------------------------------
 
-# by_hand NAME: four processes; each one's variables are the words that variables RANK prints.
+# by_hand NAME: four processes; the words that `variables RANK` prints are each one's variables.
 by_hand() {
     local name=$1 rank code=0 pids=()
     for rank in 0 1 2 3; do

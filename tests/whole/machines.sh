@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Jobs over several machines, which are network namespaces of this one (machines_net.sh): right
+# Jobs on several machines, which are network namespaces of this one (machines_net.sh): right
 # results over IPv4 and IPv6, the right one of two interfaces, and what happens when cables are
-# pulled, packets are swallowed, ranks stopped or killed, secrets missing or wrong.
+# pulled, packets are dropped, ranks are stopped or killed, or secrets are missing or wrong.
 #     machines.sh HOOPRUN ALL_REDUCE_PERF [CASE...]
 # Without root, or where namespaces are not allowed: exit code 77 with the reason.
 set -u
@@ -14,11 +14,11 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/machines_net.sh"
 
 table=(-b 8 -e 1M -f 8 -n 3 -c 1 --no-bound)
-table_rows=6                                 # of these sizes: 8, 64, 512, 4K, 32K, 256K
+table_rows=6                                 # for sizes 8, 64, 512, 4K, 32K, 256K
 endless=(-b 8 -e 256K -f 8 -N 0 --no-bound) # until something ends it
 dead_after_ms=1500
 passed=0 failed=0 skipped=0
-pids=() files=() # of the job: a launcher and its output on each host
+pids=() files=() # of the job: on each host a launcher, and its output
 
 # ---- Judging: the first complaint of a case is its result ----------------------------------------
 
@@ -27,10 +27,10 @@ complaint='' reason=''
 complain() { [ -n "$complaint" ] || complaint=$1; }
 give_up() { [ -n "$reason" ] || reason=$1; }
 
-# says FILE PATTERN WHAT: the file has a line that matches.
+# says FILE PATTERN WHAT: the file has a line that matches; otherwise complains of WHAT.
 says() { grep -Eq -- "$2" "$1" || complain "$3"; }
 
-# right FILE: the table is there and has no wrong element.
+# right FILE: the table is complete, and has no wrong element.
 right() {
     local rows
     rows=$(awk '$1 ~ /^[0-9]+$/ { n++; if ($9 != "0" || $13 != "0") bad++ }
@@ -38,8 +38,8 @@ right() {
     [ "$rows" = "$table_rows 0" ] || complain "rows and wrong rows are $rows, not $table_rows 0"
 }
 
-# blames FILE RANK PATTERN: the rank's sentence ends with a rank that matches: the last one named is
-# the one that is blamed.
+# blames FILE RANK PATTERN: the last rank in this rank's error, which is the one that it blames,
+# matches.
 blames() {
     local sentence last
     sentence=$(grep -aE "^\[$2\] .*Test HOOP failure" "$1" | head -n 1)
@@ -52,7 +52,7 @@ blames() {
 
 now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 
-# start HOST NAME COMMAND...: there, in the background; its output is $work/NAME.
+# start HOST NAME COMMAND...: runs it on the host in the background; its output is $work/NAME.
 start() {
     local host=$1 name=$2
     shift 2
@@ -62,7 +62,7 @@ start() {
 }
 
 # job ADDRESS RANKS-PER-HOST HOSTS... -- OPTIONS-OF-HOOPRUN... -- OPTIONS-OF-PERF...
-# Words NAME=VALUE in job_env are every rank's environment, in env_of[HOST] that of one host's.
+# Words NAME=VALUE in job_env are in every rank's environment, those in env_of[HOST] on one host.
 job_env=() job_port=0
 declare -A env_of=()
 job() {
@@ -91,7 +91,7 @@ job() {
     done
 }
 
-# ended SECONDS: waits for all of the job; codes[] are its exit codes. A job that hangs is killed.
+# ended SECONDS: waits for the whole job; codes[] are its exit codes. A job that hangs is killed.
 codes=()
 ended() {
     local end pid at
@@ -111,7 +111,7 @@ ended() {
     done
 }
 
-# all_well SECONDS: and rank 0 has printed the right table.
+# all_well SECONDS: all of the job has ended well, and rank 0 has printed the right table.
 all_well() {
     ended "$1"
     local code
@@ -129,7 +129,7 @@ all_bad() {
     done
 }
 
-# running HOST: rank 0 has printed the first row of an endless job.
+# running HOST: waits until rank 0, there, has printed the first row of an endless job.
 running() {
     local tries
     for tries in {1..300}; do
@@ -141,13 +141,13 @@ running() {
     return 1
 }
 
-# A job of two hosts with two ranks each that runs until something happens, ranks 0 and 1 on a.
+# A job on two hosts with two ranks each, 0 and 1 on host a, that runs until something happens.
 endless_job() {
     job 10.77.1.1 2 a b -- --tag-output --on-failure=wait -- "${endless[@]}"
     running a
 }
 
-# all_blame: after what happened, every rank named one of the other host's, in time.
+# all_blame: after what happened every rank has blamed one of the other host's ranks, in time.
 all_blame() {
     local begun took
     begun=$(now_ms)
@@ -193,7 +193,7 @@ case_ipv6() {
     all_well 60
 }
 
-# A host without IPv4, whose ranks have been told to use sockets among themselves.
+# A host without IPv4, whose ranks are told to use sockets among themselves.
 case_ipv6_on_one_machine() {
     hosts a
     ip -n "$net_id-a" address flush dev lo scope host
@@ -210,7 +210,7 @@ case_right_interface() {
     all_well 60
 }
 
-# The places of HOOP_INIT; a file is used twice, and nothing of it stays.
+# The kinds of HOOP_INIT; a file is used twice, and is gone afterwards.
 case_tcp_url() {
     hosts a b
     job_env=(HOOP_INIT=tcp://10.77.1.1:"$job_port")
@@ -234,14 +234,14 @@ case_file_url() {
 
 # ---- Cases: joins that fail ----------------------------------------------------------------------
 
-# swallow HOST PORTS: what HOST answers from its ports vanishes, as if a firewall dropped what came.
+# swallow HOST PORTS: drops HOST's answers from these ports, as if a firewall dropped what came in.
 swallow() {
     ip -n "$net_id-$1" rule add pref 10 ipproto tcp sport "$2" blackhole 2>/dev/null && return 0
     give_up "this kernel has no routing rules for ports"
     return 1
 }
 
-# The hosts see nothing of each other: a misses ranks 2 and 3, b lists the addresses that it tried.
+# The hosts can't reach each other: a misses ranks 2 and 3, b lists the addresses that it has tried.
 apart() {
     all_bad 15
     says "$work/out.a" 'ranks 2, 3 of 4 did not arrive within 3000 ms' "a does not list ranks 2, 3"
@@ -263,7 +263,7 @@ case_dropped_port() {
     apart '10\.77\.1\.1'
 }
 
-# Ranks find each other, but a firewall lets nobody connect to b's data ports.
+# Ranks find each other, but a firewall blocks connections to b's data ports.
 case_firewall() {
     local begun took
     hosts a b
@@ -280,7 +280,7 @@ case_firewall() {
 case_refused_port() {
     hosts a b
     job_env=(HOOP_INIT_TIMEOUT_MS=3000)
-    # the address is b's own, where nobody listens; and a cannot serve there
+    # this is b's own address, where nobody listens, and a can't serve there
     job 10.77.1.2 2 a b -- --on-failure=wait -- "${table[@]}"
     all_bad 15
     says "$work/out.a" '10\.77\.1\.2' "a does not name the address that is not its own"
@@ -331,13 +331,13 @@ case_cable_pulled() {
 case_switch_dead() {
     hosts a b
     endless_job || return
-    # both hosts' own interfaces stay up, and nothing arrives
+    # the hosts' own interfaces stay up, but nothing arrives
     ip -n "$net_id-sw" link set br0 down
     ip -n "$net_id-sw" link set p1 nomaster
     all_blame
 }
 
-# lost_on_the_way SINCE: all ends in time, and somebody says what is lost.
+# lost_on_the_way SINCE HOSTS: all ranks end in time, and one reports which of the hosts is silent.
 lost_on_the_way() {
     local took
     all_bad $((dead_after_ms / 1000 + 10))
@@ -348,7 +348,7 @@ lost_on_the_way() {
         "nobody says that packets are lost"
 }
 
-# Hosts b and c are no neighbours in the tree: their heartbeats go by way of a.
+# Hosts b and c are not neighbours in the tree: their heartbeats go by way of a.
 case_no_way_between_two() {
     hosts a b c
     job 10.77.1.1 2 a b c -- --tag-output --on-failure=wait -- "${endless[@]}"
@@ -358,7 +358,7 @@ case_no_way_between_two() {
     lost_on_the_way "$(now_ms)" '[bc]'
 }
 
-# What is small passes, so the heartbeat does: the hosts believe in larger packets than a switch.
+# Small packets pass, and so do heartbeats: the hosts' packets may be larger than the switch allows.
 case_large_packets_vanish() {
     local host
     hosts a b
@@ -409,7 +409,7 @@ case_rank_killed() {
 
 # ---- Cases: endpoints --------------------------------------------------------------------------------
 
-# Nobody listens at an address that stands for all of them, or at one that was not chosen.
+# Nobody listens at the address that stands for all, or at one that was not chosen.
 narrow() {
     local at
     for at in $(ports "$1"); do
@@ -440,7 +440,7 @@ case_no_ports_on_one_machine() {
     all_bad 10
 }
 
-# At every port of both hosts, over and over, until the job has ended.
+# Sends garbage to every port of both hosts, over and over, until the job has ended.
 throw_bytes() {
     local host at
     while kill -0 "${pids[0]}" 2>/dev/null; do
@@ -464,7 +464,7 @@ case_stranger() {
     echo "    $(wc -l <"$work/thrown") times 20000 bytes"
 }
 
-# b has a wrong address for rank 0's machine when it starts, and is told better while it looks.
+# When b starts it has a wrong address for rank 0's machine, which is corrected while it searches.
 case_name_mended() {
     hosts a b
     knows a '10.77.1.1 node0'

@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# Several machines on one: network namespaces whose cables end in a switch, a namespace too. Nothing
-# of the machine's own network is touched: every interface is born inside a namespace.
+# Several machines on one: network namespaces whose cables lead to a switch, also a namespace. The
+# machine's own network is not touched, because every interface is made inside a namespace.
 #
-#     hosts a b ...       makes them: eth0 10.77.1.K and fd77:1::K on the switch; eth1 10.77.2.K on a
-#                         cable that leads nowhere. K: 1, 2, ... in this order
-#     knows HOST TEXT     its table of names (/etc/hosts); before the first process there, or again
-#     on HOST COMMAND...  runs a command there, with host name HOST and processes of its own
-#     need_net            ends the script with 77 and the reason where there can be no hosts
-#     finish CODE         ends it, and what runs in the hosts, and removes them; so does any end
+#     hosts a b ...       makes hosts: eth0 10.77.1.K and fd77:1::K on the switch; eth1 10.77.2.K on
+#                         a cable that leads nowhere. K: 1, 2, ... in this order
+#     knows HOST TEXT     sets its /etc/hosts, before its first process starts, or later again
+#     on HOST COMMAND...  runs a command there, with host name HOST and its own process namespace
+#     need_net            ends the script with 77 and the reason if there can be no hosts
+#     finish CODE         ends the script and what runs on the hosts, and removes them; any end does
 #
-# For whoever sources it: a folder $work, and nothing in the environment that decides about a job.
+# The script that sources this needs a folder $work, and no environment variables that affect jobs.
 
 net_id=hoop$$
 net_hosts=()
@@ -25,7 +25,7 @@ finish() {
 }
 trap 'finish 1' EXIT INT TERM HUP
 
-# Why there can be no hosts here; nothing when there can.
+# Prints why there can be no hosts here; nothing if there can.
 net_refusal() {
     local program
     if [ "$(id -u)" != 0 ]; then
@@ -81,7 +81,7 @@ net_switch() {
     ip -n "$net_id-sw" link set br0 up
 }
 
-# net_host NAME K
+# net_host NAME K: makes a host.
 net_host() {
     local ns=$net_id-$1
     ip netns add "$ns"
@@ -98,7 +98,7 @@ net_host() {
     ip -n "$ns" link set eth1 up
 }
 
-# A switch needs a moment before it forwards.
+# Waits, because a switch needs a moment before it forwards.
 net_await() {
     local host tries
     for host in "${net_hosts[@]:1}"; do
@@ -121,10 +121,10 @@ hosts() {
     net_await
 }
 
-# Outside numbers of the processes of a host.
+# The pids of a host's processes, as seen from outside.
 net_pids() { ip netns pids "$net_id-$1" 2>/dev/null; }
 
-# rank_pids HOST PROGRAM: of those, the ranks.
+# rank_pids HOST PROGRAM: those of its ranks.
 rank_pids() {
     local pid
     for pid in $(net_pids "$1"); do
@@ -140,7 +140,7 @@ rank_pid() {
     done
 }
 
-# ports HOST: what is listened at there, "ADDRESS:PORT" each.
+# ports HOST: the ports at which somebody listens there, as "ADDRESS:PORT".
 ports() { ip netns exec "$net_id-$1" ss -Hltn | awk '{ print $4 }'; }
 
 unmake() {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Short runs of the stress over every way that data can go, and one in which a bit flips.
+# Short runs of the stress test with every way that data can go, and runs in which a bit flips.
 #     test_stress.sh STRESS [programs of each of the first runs]
 set -u
 stress=${1:?usage: test_stress.sh STRESS [programs]}
@@ -29,16 +29,16 @@ run HOOP_ALGO=ring -- --any-order --seed 3
 run HOOP_TRANSPORT=tcp -- --any-order --seed 4
 run HOOP_ORDER=rank -- --processes 3 --machines 2 --seed 5
 
-# Harm to one process: what may fail fails, and nothing is wrong.
+# Harm to one process: operations may fail, but nothing is wrong.
 for harm in abort revoke exit cancel fork calls; do
-    # Who exits in the middle of everything frees nothing: a leak checker has no say there.
+    # A process that exits in the middle of its work frees nothing, so leaks are not checked then.
     leaks=1
     [ $harm = exit ] && leaks=0
     run ASAN_OPTIONS=detect_leaks=$leaks -- --harm $harm --rounds 4 --programs 0 --seconds 0.3 --seed 7
 done
 
-# A flipped bit is found: two of three at least, for one may be in a record of the library's own, as a
-# split has them, where not every bit means something.
+# At least two of three flipped bits are found. One may be in a record of the library's own, as a
+# split sends them, where not every bit has a meaning.
 found=0
 for at in 330 400 470; do
     HOOP_ALGO=ring HOOP_TEST_FAULT=flip:$at timeout 250 "$stress" --programs "$programs" \
@@ -48,7 +48,7 @@ if [ $found -lt 2 ]; then
     echo "FAILED: of three flipped bits $found were found"
     failures=$((failures + 1))
 fi
-# Of a job that hangs is shown what it is at: each thread, with the call that it is in.
+# If a job hangs, what it is doing is shown: each thread, with the call that it is in.
 if shown=$("$stress" --harm hang --patience 1 --programs 0 --seconds 0.3 --seed 9) ||
     ! echo "$shown" | grep -q 'FAILED: process 1: it hangs' ||
     ! echo "$shown" | grep -q 'thread [0-9]* hoop-progress: '; then
