@@ -176,8 +176,8 @@ static void check_mistakes(void)
     EXPECT(strstr(hoop_get_last_error(NULL), "CUDA_ERROR_OUT_OF_MEMORY") != NULL);
     EXPECT(hoop_mem_alloc(&freed, 4096, HOOP_MEM_DEVICE) == HOOP_OK);
     EXPECT(hoop_mem_free(freed) == HOOP_OK);
-    refused(freed, world.stream, HOOP_INVALID_ARGUMENT, "no memory of a device (any more)");
-    refused((void *)(uintptr_t)4096, world.stream, HOOP_INVALID_ARGUMENT, "no memory of a device");
+    refused(freed, world.stream, HOOP_INVALID_ARGUMENT, "neither device memory (any more)");
+    refused((void *)(uintptr_t)4096, world.stream, HOOP_INVALID_ARGUMENT, "neither device memory");
     EXPECT(hoop_stream_create(&of_host) == HOOP_OK);
     refused(world.in, of_host, HOOP_INVALID_USAGE, "");
     EXPECT(hoop_stream_destroy(of_host) == HOOP_OK);

@@ -19,7 +19,7 @@ static int buffer_plain(size_t bytes, char **ret)
     void *base = NULL;
     if (posix_memalign(&base, MARGIN, bytes) != 0) {
         char text[80];
-        snprintf(text, sizeof text, "there are no %zu bytes of plain memory", bytes);
+        snprintf(text, sizeof text, "cannot allocate %zu bytes of plain memory", bytes);
         return perf_failure_hoop(HOOP_OUT_OF_MEMORY, HOOP_COMM_NULL, text, __FILE__, __LINE__);
     }
     *ret = base;

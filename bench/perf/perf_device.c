@@ -69,7 +69,7 @@ static bool device_bind(void *library)
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         void *found = dlsym(library, calls[i].symbol);
         if (!found) {
-            snprintf(device_why, sizeof device_why, "CUDA's driver has no %s", calls[i].symbol);
+            snprintf(device_why, sizeof device_why, "the CUDA driver has no %s", calls[i].symbol);
             return false;
         }
         memcpy(calls[i].place, &found, sizeof found);
@@ -87,7 +87,7 @@ static void device_load(void)
     void *library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *why = dlerror();
-        snprintf(device_why, sizeof device_why, "%s", why ? why : "CUDA's driver is not there");
+        snprintf(device_why, sizeof device_why, "%s", why ? why : "the CUDA driver was not found");
         return;
     }
     if (!device_bind(library)) {

@@ -58,7 +58,7 @@ static const struct option_row rows[] = {
     {'T', OPTION_INT, 0, INT_MAX, FIELD(timeout_s), "timeout",
      "seconds without progress; 0 = none"},
     {'G', OPTION_INT, 0, INT_MAX, FIELD(graph), "cudagraph",
-     "iterations are a graph that runs so often; 0: none"},
+     "replay the iterations as a graph N times; 0: none"},
     {'C', OPTION_INT, 0, 1, FIELD(cpu_time), "report_cputime", "show processor time instead"},
     {'S', OPTION_INT, 0, 1, FIELD(timestamps), "report_timestamps", "one more column: the time"},
     {'J', OPTION_PATH, 0, 0, FIELD(json_path), "output_file", "results as JSON too"},

@@ -115,7 +115,7 @@ static bool run(const struct study_options *options, const struct study_data *da
         workers[t].number = (int)t;
         if (pthread_create(&workers[t].thread, NULL, work, &workers[t]) != 0) {
             /* The threads that run wait in a barrier for this one, so there is no way to go on. */
-            fprintf(stderr, "by_threads: thread %zu of %zu can not be started\n", t, threads);
+            fprintf(stderr, "by_threads: thread %zu of %zu cannot be started\n", t, threads);
             exit(1);
         }
     }

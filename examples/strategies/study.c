@@ -116,7 +116,8 @@ static bool data_open(struct study_data *data, const struct study_options *optio
            dataset_open(&data->test, options->data, false, options->test_samples, problem) &&
            ((memcmp(&data->train.shape, input, sizeof(*input)) == 0 &&
              memcmp(&data->test.shape, input, sizeof(*input)) == 0) ||
-            problem_say(problem, "the model %s takes images of %d x %d x %d, the data has others",
+            problem_say(problem,
+                        "the model %s takes images of %d x %d x %d, the data has another size",
                         options->model->name, input->channels, input->height, input->width));
 }
 

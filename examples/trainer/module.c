@@ -18,7 +18,7 @@ static bool module_path(char path[PATH_MAX + sizeof(MODULE)], struct problem *pr
     }
     const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
     if (length <= 0) {
-        return problem_say(problem, "--device cuda: /proc/self/exe can not be read");
+        return problem_say(problem, "--device cuda: /proc/self/exe cannot be read");
     }
     path[length] = '\0';
     memcpy(strrchr(path, '/') + 1, MODULE, sizeof(MODULE));

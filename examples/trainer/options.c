@@ -61,7 +61,7 @@ static const struct option_row rows[] = {
     {"checkpoint-every", WHOLE, AT(checkpoint_every), 1, INT_MAX,
      "N        and after every N updates"},
     {"resume", TEXT, AT(resume), 0, 0,
-     "FILE     go on from a checkpoint; auto: from --checkpoint if it is there"},
+     "FILE     resume from a checkpoint; auto: from --checkpoint if it exists"},
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 #define HELP ((int)ROWS)
@@ -182,7 +182,7 @@ static bool options_agree(struct options *options, struct problem *problem)
     }
     if (env && (options->rank >= 0 || options->world_size > 0)) {
         return problem_say(problem, "--rank and --world-size are for --init-method tcp://host:port "
-                                    "or file:///path; else the launcher says them");
+                                    "or file:///path; else the launcher sets them");
     }
     if (!env &&
         (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size)) {

@@ -169,7 +169,7 @@ static bool resume(struct trainer *t, struct problem *problem)
         return false;
     }
     if (what == REFUSED) {
-        return problem_say(problem, "%s", why.text[0] != '\0' ? why.text : "rank 0 can not resume");
+        return problem_say(problem, "%s", why.text[0] != '\0' ? why.text : "rank 0 cannot resume");
     }
     t->train_sampler.seed = (uint32_t)t->progress.seed;
     /* With another number of ranks or size of batches: continue at about the same image. */
@@ -248,8 +248,8 @@ static void update_over(struct trainer *t, const struct ddp_step *step)
     optimizer_end_step(&t->optimizer);
     t->progress.updates++;
     if (step->unused > 0 && !t->warned) {
-        fprintf(stderr, "train: rank %d: %d tensors got no gradient, %s is one\n", ddp_rank(t->job),
-                step->unused, step->a_name);
+        fprintf(stderr, "train: rank %d: %d tensors got no gradient, for example %s\n",
+                ddp_rank(t->job), step->unused, step->a_name);
         t->warned = true;
     }
 }

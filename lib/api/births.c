@@ -214,8 +214,8 @@ hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int ra
                                            (void *)ids));
     }
     if (n_id > 1) {
-        return hoop_group_spoil(
-            hoop_error(HOOP_UNSUPPORTED, "%d unique ids: this version joins by exactly one", n_id));
+        return hoop_group_spoil(hoop_error(
+            HOOP_UNSUPPORTED, "n_id is %d: this version joins by exactly one unique id", n_id));
     }
     return births_by_id("hoop_comm_init_rank_scalable", comm, nranks, &ids[0], rank, config);
 }
@@ -275,8 +275,8 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
     }
     if (devlist != NULL) {
         return hoop_group_spoil(hoop_error(HOOP_UNSUPPORTED,
-                                           "devlist: this version takes no numbers of devices (the "
-                                           "device is each buffer's); pass NULL"));
+                                           "devlist: this version takes no device numbers (each "
+                                           "buffer tells its own device); pass NULL"));
     }
     hoop_result_t result = births_id(true, &id);
     if (result != HOOP_OK) {
@@ -332,7 +332,7 @@ hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude
     if (result == HOOP_OK && (exclude_count < 0 || (exclude_count > 0 && exclude_ranks == NULL))) {
         result = hoop_error(HOOP_INVALID_ARGUMENT,
                             "hoop_comm_shrink: exclude_count is %d and exclude_ranks %p, expected "
-                            "as many ranks as it says",
+                            "an array of exclude_count ranks",
                             exclude_count, (void *)exclude_ranks);
     }
     if (result == HOOP_OK && flags != HOOP_SHRINK_DEFAULT && flags != HOOP_SHRINK_ABORT) {

@@ -180,8 +180,8 @@ static hoop_result_t collective_check_buffers(const struct collective_call *call
                           call->function, call->in, call->out);
     }
     return hoop_error(HOOP_INVALID_ARGUMENT,
-                      "%s: sendbuff %p and recvbuff %p overlap in part; expected to be apart, or "
-                      "recvbuff at %p",
+                      "%s: sendbuff %p and recvbuff %p overlap in part; expected separate buffers, "
+                      "or recvbuff at %p",
                       call->function, call->in, call->out, place);
 }
 
@@ -359,7 +359,7 @@ hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
     } else {
         hoop_result_t result = hoop_cuda_load() ? hoop_cuda_find(scalar, &context) : HOOP_OK;
         if (result == HOOP_OK && context == NULL) {
-            return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the scalar %p is not memory of a device",
+            return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the scalar %p is not device memory",
                               function, scalar);
         }
         result = result == HOOP_OK ? hoop_cuda_read(&element, scalar, bytes) : result;

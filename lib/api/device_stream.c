@@ -27,9 +27,10 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
 {
     int capturing = 0;
     if (!hoop_cuda_load()) {
-        return hoop_error(HOOP_UNSUPPORTED,
-                          "%s: stream %p is not of hoop_stream_create(), and not of CUDA: %s",
-                          function, (void *)stream, (hoop_cuda_need(), hoop_thread_error()));
+        return hoop_error(
+            HOOP_UNSUPPORTED,
+            "%s: stream %p is neither from hoop_stream_create() nor a CUDA stream: %s", function,
+            (void *)stream, (hoop_cuda_need(), hoop_thread_error()));
     }
     const int error = hoop_cuda.stream_capturing(stream, &capturing);
     if (error == HOOP_CU_CAPTURE_IMPLICIT) {
@@ -37,14 +38,15 @@ hoop_result_t hoop_device_stream_check(const char *function, hoop_stream_t strea
     }
     if (error == HOOP_CU_INVALID_HANDLE || error == HOOP_CU_INVALID_VALUE) {
         (void)hoop_cuda_check("cuStreamIsCapturing", error);
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is no stream of CUDA: %s", function,
+        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream %p is not a CUDA stream: %s", function,
                           (void *)stream, hoop_thread_error());
     }
     /* Other errors come from an earlier kernel. The operation will meet them and tell all ranks. */
     return capturing == 0 || capturing == HOOP_CU_CAPTURE_ACTIVE || error != HOOP_CU_SUCCESS
                ? HOOP_OK
-               : hoop_error(HOOP_INVALID_USAGE, "%s: stream %p captures a graph, which has failed",
-                            function, (void *)stream);
+               : hoop_error(HOOP_INVALID_USAGE,
+                            "%s: stream %p captures a graph, but the capture has failed", function,
+                            (void *)stream);
 }
 
 /* Any other error is left to the operation, which tells all ranks. */
@@ -65,8 +67,8 @@ static hoop_result_t host_check(const char *function, const void *buffer, size_t
     return hoop_process_can_read(buffer, bytes)
                ? HOOP_OK
                : hoop_error(HOOP_INVALID_ARGUMENT,
-                            "%s: the %zu bytes at %p are no memory of a device (any more), and "
-                            "none of the host that can be read",
+                            "%s: the %zu bytes at %p are neither device memory (any more) nor host "
+                            "memory that can be read",
                             function, bytes, buffer);
 }
 
@@ -537,7 +539,7 @@ static hoop_result_t device_capture(struct hoop_work *work, size_t count,
     hoop_result_t result = HOOP_OK;
     if (streams->others) {
         result = hoop_error(HOOP_INVALID_USAGE, "a stream of the group captures a graph: expected "
-                                                "all of its calls to be on that one");
+                                                "all calls of the group on that stream");
     }
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
         result = hoop_capture_check(work[i].comm);
@@ -560,7 +562,7 @@ hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count)
     return !streams.captures
                ? HOOP_OK
                : hoop_error(HOOP_INVALID_USAGE,
-                            "a stream of the group captures a graph, and others are the host's");
+                            "a stream of the group captures a graph, but others are host streams");
 }
 
 hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count)

@@ -82,8 +82,8 @@ static void group_tell(struct hoop_comm *comm)
 {
     if (comm != NULL && comm->n > 1 && !hoop_comm_is_pending(comm)) {
         hoop_comm_raise(comm, HOOP_REMOTE_ERROR, (int)comm->rank,
-                        "rank %u ran nothing of a group, for a mistake in it: %s", comm->rank,
-                        hoop_thread_error());
+                        "rank %u ran no call of a group, because of a mistake in it: %s",
+                        comm->rank, hoop_thread_error());
     }
 }
 
@@ -448,14 +448,14 @@ static hoop_result_t group_check_simulation(const hoop_sim_info_t *info)
     }
     if (info->size != sizeof(*info) || info->magic != HOOP_CONFIG_MAGIC) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
-                          "%s: sim_info has size %zu and magic %#x, expected %zu and %#x, as of "
-                          "HOOP_SIM_INFO_INITIALIZER",
+                          "%s: sim_info has size %zu and magic %#x, expected %zu and %#x, as "
+                          "HOOP_SIM_INFO_INITIALIZER sets them",
                           function, info->size, info->magic, sizeof(*info), HOOP_CONFIG_MAGIC);
     }
     if (group.depth > 1 || group.n_births > 0) {
         return hoop_error(HOOP_INVALID_USAGE, "%s: %s", function,
                           group.depth > 1 ? "the group is inside another one"
-                                          : "a group that makes communicators is not simulated");
+                                          : "a group that makes communicators cannot be simulated");
     }
     return HOOP_OK;
 }

@@ -22,8 +22,8 @@ static hoop_result_t stream_gone(const char *function, hoop_stream_t stream)
 
 static hoop_result_t stream_foreign(const char *function, hoop_stream_t stream)
 {
-    return hoop_error(HOOP_UNSUPPORTED, "%s: stream %p is not of hoop_stream_create()", function,
-                      (void *)stream);
+    return hoop_error(HOOP_UNSUPPORTED, "%s: stream %p was not made by hoop_stream_create()",
+                      function, (void *)stream);
 }
 
 /* Finds the queue of a handle and returns with the lock held. NULL: the lock is not held, and *ret
@@ -70,8 +70,7 @@ hoop_result_t hoop_streams_check_buffer(const char *function, hoop_stream_t stre
     return hoop_streams_of_host(stream) != NULL && hoop_cuda_is_loaded() &&
                    hoop_cuda_owns(buffer, &context)
                ? hoop_error(HOOP_INVALID_USAGE,
-                            "%s: buffer %p is memory of a device: expected a stream of CUDA, or "
-                            "NULL",
+                            "%s: buffer %p is device memory: expected a CUDA stream, or NULL",
                             function, buffer)
                : HOOP_OK;
 }
@@ -361,7 +360,7 @@ static hoop_result_t ticket_find(const char *function, const hoop_ticket_t *tick
         return HOOP_OK;
     }
     return hoop_error(HOOP_INVALID_ARGUMENT,
-                      "%s: {%llu, %llu} is no ticket of hoop_stream_record()", function,
+                      "%s: {%llu, %llu} is not a ticket from hoop_stream_record()", function,
                       (unsigned long long)ticket->opaque[0], (unsigned long long)number);
 }
 

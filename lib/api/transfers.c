@@ -36,9 +36,10 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the buffer is NULL", function);
     }
     if ((uint32_t)peer == comm->rank && !hoop_group_open()) {
-        return hoop_error(HOOP_INVALID_USAGE,
-                          "%s: rank %d with itself: expected a send and a receive in one group",
-                          function, peer);
+        return hoop_error(
+            HOOP_INVALID_USAGE,
+            "%s: peer %d is this rank itself: expected a send and a receive in one group", function,
+            peer);
     }
     if (stream == NULL) {
         return HOOP_OK;

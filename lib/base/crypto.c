@@ -33,11 +33,11 @@ static hoop_result_t random_file(unsigned char *buf, size_t bytes, int err)
     if (fd >= 0) {
         close(fd);
     }
-    return bytes == 0
-               ? HOOP_OK
-               : hoop_error(HOOP_SYSTEM_ERROR,
-                            "no random bytes: getrandom gave %s, and /dev/urandom none either",
-                            hoop_errno_name(err));
+    return bytes == 0 ? HOOP_OK
+                      : hoop_error(HOOP_SYSTEM_ERROR,
+                                   "no random bytes: getrandom() failed with %s, and /dev/urandom "
+                                   "gave none either",
+                                   hoop_errno_name(err));
 }
 
 hoop_result_t hoop_random(void *buf, size_t bytes)
@@ -135,7 +135,7 @@ hoop_result_t hoop_secret_parse(const char *hex, struct hoop_secret *ret_secret)
         const int low = auth_hex_digit(hex[2 * i + 1]);
         if (high < 0 || low < 0) {
             rc = hoop_error(HOOP_INVALID_ARGUMENT,
-                            "character %zu of the secret is no hexadecimal digit; expected %zu",
+                            "character %zu of the secret is not a hexadecimal digit; expected %zu",
                             2 * i + (high < 0 ? 1 : 2), digits);
             goto out;
         }

@@ -159,10 +159,10 @@ static void settings_report_unknown(char *const *env, const struct settings_repo
         }
         const char *nearest = settings_nearest(*env, length);
         if (nearest != NULL) {
-            settings_report(to, "%.*s is no setting of hoop; is %s meant?", (int)length, *env,
-                            nearest);
+            settings_report(to, "%.*s is not a setting of hoop; did you mean %s?", (int)length,
+                            *env, nearest);
         } else {
-            settings_report(to, "%.*s is no setting of hoop; `hoopinfo --settings` lists them",
+            settings_report(to, "%.*s is not a setting of hoop; `hoopinfo --settings` lists them",
                             (int)length, *env);
         }
     }
@@ -415,7 +415,7 @@ static void settings_distrust(struct hoop_settings *settings, struct settings_no
             *field = NULL;
             settings->from_environment &= ~bit;
             (void)snprintf(line, sizeof(line),
-                           "%s is not used: this program has more rights than its user", s->name);
+                           "%s is ignored: this program has more rights than its user", s->name);
             settings_keep_note(notes, line);
         }
     }

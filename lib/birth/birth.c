@@ -256,7 +256,7 @@ static hoop_result_t births_start(struct births_worker *work)
         births_hold_all(work)
             ? hoop_worker_start(&work->worker, births_run_worker, births_worker_destroy)
             : hoop_error(HOOP_INVALID_USAGE, "the communicator is in progress: "
-                                             "hoop_comm_get_async_error() says until when");
+                                             "hoop_comm_get_async_error() tells when it is ready");
     if (result != HOOP_OK) {
         births_let_go(work);
         births_worker_destroy(&work->worker);

@@ -65,8 +65,9 @@ static hoop_result_t join_on_met(void *arg, const struct hoop_roster *roster)
             result = hoop_process_read(&memory, NULL, 0, 0);
         }
         if (result != HOOP_OK) {
-            (void)snprintf(comm->no_cma, sizeof(comm->no_cma), "rank %u cannot read of rank %u: %s",
-                           comm->rank, rank, hoop_thread_error());
+            (void)snprintf(comm->no_cma, sizeof(comm->no_cma),
+                           "rank %u cannot read memory of rank %u: %s", comm->rank, rank,
+                           hoop_thread_error());
         }
     }
     hoop_board_say_reads(&comm->board, asks && result == HOOP_OK);
@@ -95,7 +96,7 @@ static void join_on_event(void *arg, const struct hoop_event *event)
     struct hoop_failure failure = {.code = HOOP_OK};
     if (!hoop_events_push(&comm->events, event)) {
         hoop_failure_set(&failure, HOOP_OUT_OF_MEMORY, (int)comm->rank,
-                         "rank %u has no memory for what rank %u tells", comm->rank, event->rank);
+                         "rank %u has no memory for the news of rank %u", comm->rank, event->rank);
         hoop_comm_fail(comm, &failure);
     }
 }
@@ -262,7 +263,7 @@ static void join_settle_cma(struct hoop_comm *comm)
     } else if (comm->agreed.no_cma != 0 && hoop_settings()->cma == 0) {
         (void)snprintf(why, sizeof(comm->no_cma), "HOOP_CMA=0");
     } else if (comm->agreed.no_cma != 0 && why[0] == 0) {
-        (void)snprintf(why, sizeof(comm->no_cma), "rank %u cannot read of all others", rank);
+        (void)snprintf(why, sizeof(comm->no_cma), "rank %u cannot read memory of all others", rank);
     }
     if (why[0] != 0) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u: plain memory is copied twice: %s",
@@ -319,7 +320,7 @@ hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
                  hoop_thread_error());
         return result;
     }
-    hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u is in%s%s; %u usable CPUs, %s",
+    hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u has joined%s%s; %u usable CPUs, %s",
              comm->rank, comm->n, comm->name[0] != '\0' ? " " : "", comm->name,
              hoop_cpus_usable(0).count, comm->spins ? "spinning" : "yielding");
     return HOOP_OK;

@@ -97,15 +97,16 @@ static hoop_result_t shrink_take_parent(struct hoop_birth *birth)
     }
     hoop_turn_leave(&parent->turn);
     if (over) {
-        return hoop_error(HOOP_INVALID_USAGE,
-                          "the communicator was aborted by this rank: nothing can be made of it");
+        return hoop_error(
+            HOOP_INVALID_USAGE,
+            "the communicator was aborted by this rank: no other can be made from it");
     }
     const hoop_result_t state = hoop_comm_state(parent, &failure);
     return state == HOOP_OK || shrink->abort
                ? HOOP_OK
                : hoop_error(state,
                             "the communicator has failed, and only HOOP_SHRINK_ABORT makes a new "
-                            "one of it: %s",
+                            "one from it: %s",
                             failure.text);
 }
 

@@ -97,7 +97,8 @@ hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_reque
     const bool over = comm->over;
     *ret_ns = over ? 0 : hoop_operation_estimate(&comm->operation, request);
     pthread_mutex_unlock(&comm->look_lock);
-    return over ? hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing")
+    return over ? hoop_error(HOOP_INVALID_USAGE,
+                             "the communicator was aborted: it has no plans any more")
                 : HOOP_OK;
 }
 
@@ -328,7 +329,7 @@ static hoop_result_t comm_say_goodbye(struct hoop_comm *comm, bool waits)
         if (result == HOOP_OK &&
             (atomic_fetch_or(&comm->closed, HOOP_COMM_FINALIZED) & HOOP_COMM_FINALIZED) != 0) {
             hoop_failure_set(&failure, HOOP_INVALID_USAGE, -1,
-                             "the communicator was finalized before");
+                             "the communicator was already finalized");
             result = HOOP_INVALID_USAGE;
         } else if (result == HOOP_OK) {
             comm_leave(comm);
@@ -425,8 +426,9 @@ void hoop_comm_miscarry(struct hoop_comm *comm, hoop_result_t code)
  * neither pending nor pinned. */
 static hoop_result_t comm_settle(struct hoop_comm *comm, uint64_t patience_ms)
 {
-    const struct hoop_failure left = {
-        .code = HOOP_ABORTED, .rank = -1, .text = "the communicator was given up at its birth"};
+    const struct hoop_failure left = {.code = HOOP_ABORTED,
+                                      .rank = -1,
+                                      .text = "the communicator was given up before it was ready"};
     const uint64_t deadline = patience_ms == 0 ? HOOP_NEVER : hoop_deadline_ns(patience_ms);
     pthread_mutex_lock(&comm->look_lock);
     if (!comm->over && !hoop_comm_is_ready(comm) && comm_fails_early(comm, &left)) {

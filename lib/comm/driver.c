@@ -258,8 +258,8 @@ hoop_result_t hoop_driver_miss_turn(struct hoop_comm *comm)
                     "rank %u: a thread has been inside the communicator for more than %llu ms",
                     comm->rank, patience_ms);
     return hoop_error(HOOP_TIMEOUT,
-                      "rank %u: another thread has been inside the communicator for more than "
-                      "%llu ms: this one had no turn",
+                      "rank %u: another thread has been inside the communicator for more than %llu "
+                      "ms: this call could not begin",
                       comm->rank, patience_ms);
 }
 

@@ -123,7 +123,8 @@ static hoop_result_t links_import(void *arg, uint32_t peer, uint64_t region, uin
         hoop_mapping_poll(&maps, &entry->mapping, peer, region, generation, ret_base, ret_bytes);
     const struct hoop_mapping *use = &entry->mapping;
     return result == HOOP_OK && hoop_region_kind(use->process, region, generation) != HOOP_MEM_HOST
-               ? hoop_error(HOOP_REMOTE_ERROR, "rank %u has its link in memory of a device", peer)
+               ? hoop_error(HOOP_REMOTE_ERROR,
+                            "rank %u has its link in device memory, expected host memory", peer)
                : result;
 }
 

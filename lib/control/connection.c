@@ -346,7 +346,8 @@ static void connection_take(struct hoop_connection *connection, const union hoop
     } else if (frame->header.type == HOOP_FRAME_REJECT && frame->reject.code == HOOP_IN_PROGRESS) {
         hoop_connection_refuse(
             connection,
-            hoop_error(HOOP_REMOTE_ERROR, "it asks to come back later, after its welcome"));
+            hoop_error(HOOP_REMOTE_ERROR,
+                       "it asked to come back later, but had accepted the connection before"));
     } else if (!connection->owner->message(connection->arg, connection, frame, fds)) {
         hoop_connection_refuse(connection, hoop_error(HOOP_REMOTE_ERROR, "it sent an unexpected %s",
                                                       hoop_frame_name(frame->header.type)));

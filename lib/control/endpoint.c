@@ -82,7 +82,7 @@ static void endpoint_tell(struct hoop_endpoint *endpoint, hoop_result_t code, co
     if (!*told) {
         *told = true;
         hoop_log(version ? HOOP_LOG_WARN : HOOP_LOG_INFO, HOOP_LOG_INIT,
-                 "%s: a connection was refused: %s (later ones are not mentioned)", endpoint->text,
+                 "%s: a connection was refused: %s (later refusals are not logged)", endpoint->text,
                  why);
     }
 }
@@ -125,7 +125,8 @@ static void endpoint_make_room(struct hoop_endpoint *endpoint, const struct endp
         oldest = oldest == NULL && client->crowd == crowd ? client : oldest;
     }
     if (count == places) {
-        endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED, "too many connections that prove nothing");
+        endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED,
+                      "too many connections have not proved that they know the secret");
         client_dismiss(oldest);
     }
 }
@@ -205,7 +206,7 @@ static const struct hoop_secret *client_admit(void *arg, const struct hoop_frame
     if (client->expectation == NULL) {
         const char *other = endpoint_label(client->endpoint, hello);
         (void)hoop_error(HOOP_AGAIN,
-                         "nobody expects that here (not yet, not any more, or with "
+                         "nobody here expects this connection (not yet, not any more, or with "
                          "another secret)%s%s",
                          other != NULL ? "; another job is: " : "", other != NULL ? other : "");
         return NULL;
@@ -331,7 +332,8 @@ static void endpoint_look(void *arg)
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
     HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
         if (now - client->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
-            endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED, "it proved nothing in time");
+            endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED,
+                          "it did not prove in time that it knows the secret");
             client_dismiss(client);
         }
     }

@@ -332,22 +332,22 @@ static bool frame_size_ok(uint32_t type, size_t bytes)
 hoop_result_t hoop_frame_check_header(const struct hoop_frame_header *header)
 {
     if (header->magic != HOOP_FRAME_MAGIC) {
-        return hoop_error(HOOP_NOT_AUTHENTICATED,
-                          "a message does not begin like a message of hoop");
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "a message does not begin like a hoop message");
     }
     if (header->version != HOOP_FRAME_VERSION) {
         return hoop_error(HOOP_MISMATCH,
-                          "a message is of protocol version %u, this process speaks %u: their "
-                          "libhoops are of different versions",
+                          "a message has protocol version %u, this process speaks %u: their "
+                          "libhoops have different versions",
                           header->version, HOOP_FRAME_VERSION);
     }
     if (header->type == 0 || header->type >= HOOP_FRAME_TYPE_COUNT) {
-        return hoop_error(HOOP_NOT_AUTHENTICATED, "a message is of unknown type %u", header->type);
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "a message has the unknown type %u",
+                          header->type);
     }
     if (header->reserved != 0 || !frame_size_ok(header->type, header->bytes)) {
         return hoop_error(HOOP_NOT_AUTHENTICATED,
-                          "a message says that it has %u bytes, which no %s has", header->bytes,
-                          hoop_frame_name(header->type));
+                          "a message says that it has %u bytes, which is no valid size of a %s",
+                          header->bytes, hoop_frame_name(header->type));
     }
     return HOOP_OK;
 }
@@ -365,8 +365,8 @@ static hoop_result_t frame_check(const union hoop_frame *frame, size_t bytes)
     if (header->bytes != bytes ||
         (header->type == HOOP_FRAME_ROSTER_PART &&
          (frame->part.count > HOOP_MAX_FDS || bytes != frame_part_bytes(frame->part.count)))) {
-        return hoop_error(HOOP_NOT_AUTHENTICATED, "a message has %zu bytes, which no %s has", bytes,
-                          name);
+        return hoop_error(HOOP_NOT_AUTHENTICATED,
+                          "a message has %zu bytes, which is no valid size of a %s", bytes, name);
     }
     const char *field = frame_forms[header->type].check(frame);
     return field == NULL
@@ -411,6 +411,6 @@ hoop_result_t hoop_frame_check_far(const union hoop_frame *frame, size_t bytes)
     const char *wrong = result == HOOP_OK ? frame_check_travels(frame) : NULL;
     return wrong == NULL
                ? result
-               : hoop_error(HOOP_NOT_AUTHENTICATED, "a message is a %s that %s over a network",
+               : hoop_error(HOOP_NOT_AUTHENTICATED, "a message over a network is a %s that %s",
                             hoop_frame_name(frame->header.type), wrong);
 }

@@ -33,7 +33,7 @@ static hoop_result_t seal_check(struct hoop_frame_seal *seal, union hoop_frame *
     return result != HOOP_OK || mac == said
                ? result
                : hoop_error(HOOP_NOT_AUTHENTICATED,
-                            "a %s was changed on the way, or is not of this connection",
+                            "a %s was changed on the way, or belongs to another connection",
                             hoop_frame_name(frame->header.type));
 }
 
@@ -74,7 +74,8 @@ static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint3
 {
     return handshake == NULL || hoop_handshake_expects(handshake, type)
                ? HOOP_OK
-               : hoop_error(HOOP_NOT_AUTHENTICATED, "it sent %s before any proof",
+               : hoop_error(HOOP_NOT_AUTHENTICATED,
+                            "it sent %s before it proved that it knows the secret",
                             hoop_frame_name(type));
 }
 
@@ -97,7 +98,7 @@ static hoop_result_t reader_check_packet(const struct hoop_frame_reader *reader,
                                              "low (raise ulimit -n)");
     }
     if (extras->truncated) {
-        return hoop_error(HOOP_NOT_AUTHENTICATED, "it sent no message of hoop");
+        return hoop_error(HOOP_NOT_AUTHENTICATED, "what it sent is not a hoop message");
     }
     const uint32_t fd_count = lacks ? 1 : extras->fd_count; /* as the sender sent it */
     const hoop_result_t result = hoop_frame_check(&reader->frame, bytes, fd_count);

@@ -52,7 +52,7 @@ hoop_result_t hoop_handshake_reached(const struct hoop_frame_hello *hello,
     hoop_address_format(&hello->dialled, dialled, sizeof(dialled));
     hoop_address_format(here, reached, sizeof(reached));
     return hoop_error(HOOP_NOT_AUTHENTICATED,
-                      "who dialled %s came out at %s: a relay stands between, or addresses are "
+                      "a connection to %s arrived at %s: it came through a relay, or addresses are "
                       "translated (then set HOOP_NAT=1)",
                       dialled, reached);
 }

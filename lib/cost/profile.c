@@ -113,7 +113,8 @@ static hoop_result_t profile_pair(struct profile_reader *reader, const char *nam
 {
     for (size_t i = 0; i < PROFILE_KEYS; i++) {
         if (strcmp(profile_keys[i].name, name) == 0 && reader->seen[i]) {
-            return hoop_error(HOOP_INVALID_USAGE, "%.160s, line %u: %s stands there a second time",
+            return hoop_error(HOOP_INVALID_USAGE,
+                              "%.160s, line %u: %s is set a second time, expected once",
                               reader->name, reader->line, name);
         }
         if (strcmp(profile_keys[i].name, name) == 0) {
@@ -121,7 +122,7 @@ static hoop_result_t profile_pair(struct profile_reader *reader, const char *nam
             return profile_value(reader, &profile_keys[i], value);
         }
     }
-    return hoop_error(HOOP_INVALID_USAGE, "%.160s, line %u: \"%.40s\" is no key of a profile",
+    return hoop_error(HOOP_INVALID_USAGE, "%.160s, line %u: \"%.40s\" is not a key of a profile",
                       reader->name, reader->line, profile_quote(reader, name));
 }
 
@@ -129,8 +130,8 @@ static hoop_result_t profile_line(struct profile_reader *reader, char *line, siz
 {
     if (strlen(line) != bytes) {
         return hoop_error(HOOP_INVALID_USAGE,
-                          "%.160s, line %u holds a byte of zero, expected key = value",
-                          reader->name, reader->line);
+                          "%.160s, line %u holds a NUL byte, expected key = value", reader->name,
+                          reader->line);
     }
     hoop_text_clean(line);
     char *name = profile_trim(line);
@@ -152,7 +153,7 @@ static hoop_result_t profile_whole(const struct profile_reader *reader)
     for (size_t i = 0; i < PROFILE_KEYS; i++) {
         if (!reader->seen[i]) {
             return hoop_error(HOOP_INVALID_USAGE,
-                              "%.160s ends after line %u, expected %s, too: it may be cut off",
+                              "%.160s ends after line %u, expected %s as well: it may be cut off",
                               reader->name, reader->line, profile_keys[i].name);
         }
     }
@@ -171,7 +172,7 @@ hoop_result_t hoop_profile_parse(const char *name, char *text, size_t bytes,
         reader.line++;
         if (end == NULL) {
             return hoop_error(HOOP_INVALID_USAGE,
-                              "%.160s, line %u has no end, expected a newline: it may be cut off",
+                              "%.160s, line %u does not end with a newline: it may be cut off",
                               name, reader.line);
         }
         *end = '\0';
@@ -207,8 +208,8 @@ static uint64_t profile_digest; /* under profile_lock; 0: no profile is in force
 
 static hoop_result_t profile_unreadable(const char *name, const char *why)
 {
-    return hoop_error(HOOP_INVALID_USAGE, "%.200s: %s, expected a file of hoopinfo --calibrate",
-                      name, why);
+    return hoop_error(HOOP_INVALID_USAGE,
+                      "%.200s: %s, expected a file that hoopinfo --calibrate wrote", name, why);
 }
 
 /* Opens without blocking, whatever the path leads to. */

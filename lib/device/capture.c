@@ -304,7 +304,7 @@ static const char *work_refuse(const struct hoop_work *work, const char *closed)
     }
     if (closed != NULL) {
         hoop_comm_raise(comm, HOOP_INVALID_USAGE, (int)comm->rank,
-                        "rank %u: a captured call is replayed, and %s", comm->rank, closed);
+                        "rank %u: a captured call was replayed, but %s", comm->rank, closed);
     }
     return closed;
 }
@@ -338,8 +338,7 @@ static void capture_run(struct capture *capture)
 /* On CUDA's thread, before the copies to the host: from here on they write to the room. */
 static void capture_begin(void *arg)
 {
-    static const char torn[] = "two of one captured graph run at the same time, and its calls are "
-                               "in both";
+    static const char torn[] = "two graphs with the same captured calls run at the same time";
     struct capture *capture = arg;
     pthread_mutex_lock(&captures_lock);
     struct room *room = capture->room;
@@ -358,8 +357,8 @@ static void capture_begin(void *arg)
     pthread_mutex_unlock(&captures_lock);
     if (tells) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_COMM,
-                 "a captured call is replayed, and %s: it does nothing, and its output on a device "
-                 "has 0xff in all bytes",
+                 "a captured call was replayed, but %s: it did nothing, and its output in device "
+                 "memory is filled with 0xff bytes",
                  why);
     }
 }

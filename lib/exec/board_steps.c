@@ -183,7 +183,7 @@ static uint32_t board_visits(const struct hoop_board *board, const struct hoop_s
 static hoop_result_t board_given_up(const struct hoop_board *board, struct hoop_failure *failure)
 {
     return hoop_failure_set(failure, HOOP_REMOTE_ERROR, -1,
-                            "another rank than rank %u has given up operation %u", board->me,
+                            "a rank other than rank %u has given up operation %u", board->me,
                             board->sequence);
 }
 

@@ -184,7 +184,7 @@ static hoop_result_t gate_fence_off(const struct gate_fence *fence, uint32_t ran
         return HOOP_OK;
     }
     if (fence->plan == NULL || fence->board->peers[rank].same_process) {
-        *ret_why = fence->plan == NULL ? "what it does is not known" : "it is of this process";
+        *ret_why = fence->plan == NULL ? "what it is doing is not known" : "it is in this process";
         return HOOP_AGAIN;
     }
     const uint64_t k = fence->board->stuck[rank] >> 2;

@@ -240,8 +240,9 @@ static hoop_result_t explain_check(const struct hoop_comm *comm, const char *col
                           collective != NULL ? collective : "(NULL)");
     }
     if (s->collective == HOOP_COLL_ALLTOALLV) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "alltoallv has one way only: every pair of ranks "
-                                                 "exchanges its blocks");
+        return hoop_error(
+            HOOP_INVALID_ARGUMENT,
+            "alltoallv has only one algorithm: every pair of ranks exchanges its blocks");
     }
     if (comm == NULL || type_bytes == 0 || s->op >= HOOP_NUM_OPS ||
         s->count > SIZE_MAX / 2 / type_bytes) {
@@ -279,7 +280,8 @@ hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t
     }
     pthread_mutex_unlock(&comm->look_lock);
     if (over) {
-        return hoop_error(HOOP_INVALID_USAGE, "the communicator was aborted: it plans nothing");
+        return hoop_error(HOOP_INVALID_USAGE,
+                          "the communicator was aborted: it has no plans any more");
     }
     struct hoop_json json;
     hoop_json_init(&json, buf, bytes);

@@ -149,7 +149,7 @@ static void data_dial(void *arg)
     }
     if (!hoop_address_is_valid(address) || address->family == 0 || address->port == 0) {
         link->address = (struct hoop_address){.family = 0}; /* do not print an invalid address */
-        data_not_found(link, HOOP_REMOTE_ERROR, "it told no valid address");
+        data_not_found(link, HOOP_REMOTE_ERROR, "it gave no valid address");
         return;
     }
     if (!link->member->roster.peers[link->rank].same_machine) {

@@ -210,7 +210,7 @@ static void member_lose_server(struct hoop_member *member, int pid)
     if (!hoop_liveness_closed_server(member) && member->roster.machines > 1) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
                  "the process that speaks for this machine's ranks (pid %d) has ended; it had no "
-                 "rank, but ranks of other machines cannot be told anything any more",
+                 "rank, but nothing can be reported to ranks of other machines any more",
                  pid);
     }
 }
@@ -285,7 +285,7 @@ static void member_not_found(void *arg, hoop_result_t code, const char *why)
         member_fail(member, code, -1, "the leader: %s", why);
         return;
     }
-    member_fail(member, HOOP_TIMEOUT, -1, "nobody serves the leader: rank %u of %u %s%s%s",
+    member_fail(member, HOOP_TIMEOUT, -1, "no leader answers: rank %u of %u %s%s%s",
                 member->join.rank, member->join.n, why, hint != NULL ? "; " : "",
                 hint != NULL ? hint : "");
 }
@@ -344,8 +344,8 @@ static void member_due(void *arg)
 {
     struct hoop_member *member = arg;
     member_fail(member, HOOP_TIMEOUT, -1,
-                "the leader (pid %d) took rank %u of %u in, but did not complete the join "
-                "within %llu ms: is it stopped?",
+                "the leader (pid %d) accepted rank %u of %u, but did not complete the join within "
+                "%llu ms: is it stopped?",
                 (int)hoop_connection_about(member->connection)->pid, member->join.rank,
                 member->join.n, (unsigned long long)member->join.timeout_ms);
 }
@@ -411,13 +411,15 @@ static hoop_result_t member_start(void *arg)
 static hoop_result_t member_check(const struct hoop_join *join)
 {
     if (join->n == 0 || join->n > HOOP_MAX_RANKS || join->rank >= join->n) {
-        return hoop_error(HOOP_INVALID_ARGUMENT,
-                          "rank %u of %u: expected a rank below a number of ranks of at most %u",
-                          join->rank, join->n, HOOP_MAX_RANKS);
+        return hoop_error(
+            HOOP_INVALID_ARGUMENT,
+            "rank %u of %u: expected a rank below the number of ranks, which is at most %u",
+            join->rank, join->n, HOOP_MAX_RANKS);
     }
     const size_t bytes = strnlen(join->rendezvous.name, sizeof(join->rendezvous.name));
     if (bytes == 0 || bytes == sizeof(join->rendezvous.name)) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "a rendezvous without a name");
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "the rendezvous has no name, or one that is too long");
     }
     assert(join->rendezvous.address_count <= HOOP_RENDEZVOUS_ADDRESSES);
     assert(join->timeout_ms > 0 && join->dead_after_ms > 0 && join->segment_bytes > 0);

@@ -186,7 +186,8 @@ static void request_run(void *arg)
         request_here(request);
     } else if (!request_send(request)) {
         request_fail(request, "cannot be asked");
-        hoop_liveness_lose(member, rank, "cannot be asked: too much waits, or no memory");
+        hoop_liveness_lose(member, rank,
+                           "cannot be asked: too many messages wait, or there is no memory");
     }
 }
 

@@ -89,7 +89,8 @@ hoop_result_t hoop_roster_begin(struct hoop_member *member, const struct hoop_fr
     struct hoop_roster *roster = &member->roster;
     if (frame->n != member->join.n || frame->segment_bytes != member->join.segment_bytes ||
         roster->peers != NULL) {
-        return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
+        return hoop_error(HOOP_REMOTE_ERROR,
+                          "the leader sent a roster that does not match this join");
     }
     roster->comm_id = frame->comm_id;
     roster->n = frame->n;
@@ -158,7 +159,8 @@ static hoop_result_t roster_check(const struct hoop_member *member)
                    : peer->machine != me->machine && member->others[rank].entry.address.family != 0;
     }
     return fits ? HOOP_OK
-                : hoop_error(HOOP_REMOTE_ERROR, "the leader takes me for another process");
+                : hoop_error(HOOP_REMOTE_ERROR,
+                             "the leader's roster has another process in the place of this rank");
 }
 
 /* The CPUs of a machine's ranks, and of ranks elsewhere that may use the same CPUs: containers of
@@ -205,7 +207,8 @@ hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_fram
     uint32_t next_fd = 0;
     if (member->roster.peers == NULL || part->first != member->told ||
         part->count > member->roster.n - member->told) {
-        return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
+        return hoop_error(HOOP_REMOTE_ERROR,
+                          "the leader sent a roster that does not match this join");
     }
     for (uint32_t i = 0; i < part->count; i++) {
         const struct hoop_frame_entry *entry = &part->entries[i];
@@ -216,7 +219,8 @@ hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_fram
                               member->join.rank, (int)getpid(), part->first + i, entry->pid);
         }
         if (entry->machine >= member->roster.machines) {
-            return hoop_error(HOOP_REMOTE_ERROR, "the leader sent a roster that does not fit");
+            return hoop_error(HOOP_REMOTE_ERROR,
+                              "the leader sent a roster that does not match this join");
         }
         roster_take(member, part->first + i, entry, entry->has_fd != 0 ? &fds[next_fd++] : NULL);
     }

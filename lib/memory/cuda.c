@@ -102,7 +102,7 @@ hoop_result_t hoop_cuda_need_graphs(void)
     return has && version >= CUDA_WITH_GRAPHS
                ? HOOP_OK
                : hoop_error(HOOP_UNSUPPORTED,
-                            "the CUDA driver is of version %d.%d, expected 12.0 or later",
+                            "the CUDA driver has version %d.%d, expected 12.0 or later",
                             version / 1000, version % 1000 / 10);
 }
 
@@ -269,8 +269,9 @@ static hoop_result_t cuda_check_legacy(void)
     int capturing = 0;
     return hoop_cuda.stream_capturing(NULL, &capturing) != HOOP_CU_CAPTURE_IMPLICIT
                ? HOOP_OK
-               : hoop_error(HOOP_INVALID_USAGE, "memory of a device can't be read while a stream "
-                                                "captures a graph: expected before it, or after");
+               : hoop_error(HOOP_INVALID_USAGE,
+                            "device memory can't be read while a stream captures a graph: expected "
+                            "before or after the capture");
 }
 
 hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
@@ -432,5 +433,5 @@ hoop_result_t hoop_cuda_reach(hoop_cu_context_t context, const void *ptr)
         return result;
     }
     return of != NULL ? cuda_pair_open(context, of)
-                      : hoop_error(HOOP_INVALID_ARGUMENT, "%p is no memory of a device", ptr);
+                      : hoop_error(HOOP_INVALID_ARGUMENT, "%p is not device memory", ptr);
 }

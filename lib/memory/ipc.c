@@ -47,9 +47,10 @@ static void ipc_tell(const char *why)
 {
     static _Atomic bool told;
     if (!atomic_exchange_explicit(&told, true, memory_order_relaxed)) {
-        hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM,
-                 "memory of CUDA's own goes through the host, where other processes have ranks: %s",
-                 why);
+        hoop_log(
+            HOOP_LOG_INFO, HOOP_LOG_MEM,
+            "memory of cudaMalloc() goes through the host where other processes have ranks: %s",
+            why);
     }
 }
 
@@ -167,7 +168,7 @@ static bool ipc_get_handle(const struct ipc_allocation *of, struct hoop_cu_ipc *
     hoop_cu_context_t context = NULL;
     int device = -1, error = HOOP_CU_INVALID_CONTEXT;
     if (!hoop_cuda_is_plain(ptr)) {
-        ipc_tell("it was allocated in the order of a stream, or mapped by the program");
+        ipc_tell("it was allocated in stream order (cudaMallocAsync()), or mapped by the program");
         return false;
     }
     if (!hoop_cuda_owns(ptr, &context) || hoop_cuda_enter(context) != HOOP_OK) {
@@ -255,7 +256,7 @@ bool hoop_ipc_show(const void *ptr, uint64_t bytes, void (*died)(uint64_t id),
 
 static hoop_result_t ipc_gone(hoop_result_t result, uint64_t id)
 {
-    return hoop_error(result, "memory %llu of CUDA's own does not exist (any more)",
+    return hoop_error(result, "memory %llu of cudaMalloc() does not exist (any more)",
                       (unsigned long long)id);
 }
 
@@ -430,7 +431,7 @@ static hoop_result_t ipc_check(hoop_cu_address_t at, uint64_t bytes)
         hoop_cuda_check("cuMemGetAddressRange", hoop_cuda.address_range(&base, &all, at));
     if (result == HOOP_OK && (at < base || at - base > all || bytes > all - (at - base))) {
         return hoop_error(HOOP_REMOTE_ERROR,
-                          "a peer shows %llu bytes of device memory, of which %llu are there",
+                          "a peer announced %llu bytes of device memory, but only %llu are there",
                           (unsigned long long)bytes, (unsigned long long)all);
     }
     return result;
@@ -474,7 +475,8 @@ static hoop_result_t ipc_grant(void *ptr, uint64_t bytes, int device)
     struct ipc_opened opened = {.at = 0};
     hoop_result_t result = HOOP_OK;
     if (device < 0 || device >= IPC_DEVICES) {
-        return hoop_error(HOOP_UNSUPPORTED, "device %d: only the first %d open memory of others",
+        return hoop_error(HOOP_UNSUPPORTED,
+                          "device %d: only the first %d devices can open memory of other processes",
                           device, IPC_DEVICES);
     }
     const uint64_t deadline_ns = hoop_now_ns() + IPC_PATIENCE_NS;

@@ -80,7 +80,7 @@ hoop_result_t hoop_memfd_check(int fd, uint64_t bytes)
                           "a peer sent a descriptor that is not memory with its size sealed");
     }
     if (bytes == 0 || st.st_size < 0 || (uint64_t)st.st_size != bytes) {
-        return hoop_error(HOOP_REMOTE_ERROR, "a peer sent memory of %lld bytes and called it %llu",
+        return hoop_error(HOOP_REMOTE_ERROR, "a peer sent memory of %lld bytes, but announced %llu",
                           (long long)st.st_size, (unsigned long long)bytes);
     }
     return HOOP_OK;

@@ -131,7 +131,7 @@ hoop_result_t hoop_region_alloc(uint64_t bytes, hoop_mem_kind_t kind, void **ret
     struct region region = {.kind = kind, .generation = 1, .fd = -1};
     const uint64_t page = hoop_page_bytes();
     if (bytes > INT64_MAX - page) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory is %llu bytes large",
+        return hoop_error(HOOP_OUT_OF_MEMORY, "%llu bytes are more than can be allocated",
                           (unsigned long long)bytes);
     }
     region.bytes = (bytes + page - 1) / page * page;
@@ -314,7 +314,7 @@ hoop_result_t hoop_region_fence(void *ptr, uint64_t bytes)
     if (result != HOOP_OK) {
         return hoop_error(result, "[%p, +%llu) %s", ptr, (unsigned long long)bytes,
                           result == HOOP_UNSUPPORTED
-                              ? "is memory of a device, of which nothing can be taken away"
+                              ? "is device memory, whose pages cannot be replaced"
                               : "is not inside a region");
     }
     result = hoop_device(region.kind)->replace(ptr, bytes);

@@ -247,7 +247,7 @@ static hoop_result_t interface_route(const struct hoop_address *to, struct hoop_
     if (err != 0) {
         char text[HOOP_ADDRESS_TEXT_BYTES];
         hoop_address_format(to, text, sizeof(text));
-        return hoop_errno_error(err, "this machine has no way to %s", text);
+        return hoop_errno_error(err, "this machine has no route to %s", text);
     }
     return HOOP_OK;
 }

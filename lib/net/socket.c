@@ -250,10 +250,10 @@ static hoop_result_t socket_no_port(const struct hoop_address *at, const struct 
     if (tried->first == tried->last) {
         char holder[HOOP_PORT_HOLDER_BYTES];
         hoop_port_describe_holder(tried->first, holder, sizeof(holder));
-        return hoop_error(HOOP_INVALID_USAGE, "cannot have port %u of %s: %s%s%s", tried->first,
-                          text, hoop_errno_name(err), range, holder);
+        return hoop_error(HOOP_INVALID_USAGE, "cannot listen at port %u of %s: %s%s%s",
+                          tried->first, text, hoop_errno_name(err), range, holder);
     }
-    return hoop_error(HOOP_INVALID_USAGE, "cannot have any port from %u to %u of %s: %s%s",
+    return hoop_error(HOOP_INVALID_USAGE, "cannot listen at any port from %u to %u of %s: %s%s",
                       tried->first, tried->last, text, hoop_errno_name(err), range);
 }
 

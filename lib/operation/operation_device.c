@@ -299,7 +299,7 @@ enum hoop_poll hoop_operation_try(struct hoop_operation *operation)
     }
     if (result != HOOP_OK) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
-                 "memory of CUDA's own goes through the host from now on: %s", failure.text);
+                 "memory of cudaMalloc() goes through the host from now on: %s", failure.text);
     }
     if (operation->launched) {
         hoop_buffers_hold_back(&operation->buffers, false);

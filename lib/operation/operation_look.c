@@ -149,7 +149,7 @@ void hoop_awaited_describe(enum hoop_awaited_what what, uint32_t rank, char *buf
 {
     static const char *const formats[HOOP_AWAITS_WHATS] = {
         "nobody",
-        "the end of an operation before of rank %u",
+        "the end of an earlier operation of rank %u",
         "the data of rank %u",
         "the announcement of rank %u",
         "the memory of rank %u",

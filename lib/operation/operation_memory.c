@@ -75,7 +75,7 @@ static hoop_result_t memory_grow(struct hoop_operation *operation, struct hoop_g
     return grown->memory != NULL
                ? HOOP_OK
                : hoop_failure_set(&operation->failure, HOOP_OUT_OF_MEMORY, (int)me,
-                                  "rank %u has no %zu bytes %s", me, bytes, what);
+                                  "rank %u cannot allocate %zu bytes %s", me, bytes, what);
 }
 
 hoop_result_t hoop_operation_make_scratch(struct hoop_operation *operation)

@@ -255,9 +255,9 @@ static void buffers_tell_apart(struct hoop_buffers *buffers, uint32_t rank)
 {
     if (!buffers->told_apart && buffers->trial == HOOP_TRIAL_NONE) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
-                 "devices meet in host memory: that of rank %u does not reach all others, does not "
-                 "see them (CUDA_VISIBLE_DEVICES), or is not to (HOOP_CUDA_PEERS), or its buffer "
-                 "cannot be shown to them",
+                 "devices meet in host memory: that of rank %u cannot reach all others, cannot see "
+                 "them (CUDA_VISIBLE_DEVICES), or must not use them (HOOP_CUDA_PEERS), or its "
+                 "buffer cannot be mapped by them",
                  rank);
     }
     buffers->told_apart |= buffers->trial == HOOP_TRIAL_NONE; /* else a rank has logged why */
@@ -406,7 +406,7 @@ static hoop_result_t buffers_check(const struct hoop_buffers *buffers, uint32_t 
     const uint32_t kind = hoop_region_kind(use->process, use->region, use->generation);
     if ((kind != HOOP_MEM_HOST) != (buffers->device != 0)) {
         return hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
-                                "rank %u announced memory of %s, and it is not", rank,
+                                "rank %u announced memory of %s, but it is not", rank,
                                 buffers->device != 0 ? "a device" : "the host");
     }
     return HOOP_OK;

@@ -384,7 +384,8 @@ static hoop_result_t post_once(struct hoop_file_task *task, bool first)
         result = hoop_private_replace(directory, key, temporary, &task->id, sizeof(task->id));
     } else if (found == FILE_DAMAGED) {
         result = hoop_error(HOOP_INVALID_USAGE,
-                            "another job meets at %.200s: this one is not found there any more",
+                            "another job now uses %.200s as its rendezvous: this job cannot be "
+                            "found there any more",
                             task->file);
     }
     close(directory);

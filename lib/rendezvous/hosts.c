@@ -135,8 +135,9 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
         memcpy(rendezvous->addresses, lookup->found.addresses, sizeof(lookup->found.addresses));
         rendezvous->address_count = lookup->found.count;
     } else if (result == HOOP_TIMEOUT) {
-        result = hoop_error(HOOP_INVALID_USAGE, "%s: nobody said within %llu ms what it stands for",
-                            lookup->host, (unsigned long long)timeout_ms);
+        result =
+            hoop_error(HOOP_INVALID_USAGE, "%s: this host name was not resolved within %llu ms",
+                       lookup->host, (unsigned long long)timeout_ms);
     }
     hoop_worker_release(worker);
     return result;

@@ -150,7 +150,7 @@ hoop_result_t hoop_hostlist_first(const char *list, char ret_host[HOOP_LAUNCHER_
     }
     if (at == NULL || length == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
-                          "\"%.128s\" is no list of hosts, like node[01-03,7],gpu5", list);
+                          "\"%.128s\" is not a list of hosts, such as node[01-03,7],gpu5", list);
     }
     host[length] = 0;
     memcpy(ret_host, host, length + 1);
@@ -205,7 +205,7 @@ static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct
     }
     if (!launcher_tasks(text, node, &here, &all)) {
         return hoop_error(HOOP_INVALID_USAGE,
-                          "%s is \"%.64s\": expected the tasks of each node, like 2(x3),1",
+                          "%s is \"%.64s\": expected the tasks of each node, such as 2(x3),1",
                           variable, text);
     }
     if (all == ret->n) {

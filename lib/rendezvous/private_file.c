@@ -189,7 +189,7 @@ static hoop_result_t secret_parse(const char *path, char *text, size_t bytes,
     text[bytes] = 0;
     if (strlen(text) != bytes) {
         return hoop_error(HOOP_INVALID_USAGE,
-                          "%.200s holds a byte of zero: expected %zu hexadecimal digits", path,
+                          "%.200s holds a NUL byte: expected %zu hexadecimal digits", path,
                           SECRET_DIGITS);
     }
     const hoop_result_t result = hoop_secret_parse(text, ret_secret);

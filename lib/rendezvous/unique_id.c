@@ -63,10 +63,9 @@ hoop_result_t hoop_rendezvous_from_id(const hoop_unique_id_t *id, struct hoop_re
         ret->addresses[0] = bytes.address;
     }
     hoop_secret_wipe(&bytes, sizeof(bytes));
-    return good || result != HOOP_OK
-               ? result
-               : hoop_error(HOOP_INVALID_ARGUMENT,
-                            "this is no unique id of hoop %d.%d: expected the %d bytes that "
-                            "hoop_get_unique_id() wrote",
-                            HOOP_MAJOR, HOOP_MINOR, HOOP_UNIQUE_ID_BYTES);
+    return good || result != HOOP_OK ? result
+                                     : hoop_error(HOOP_INVALID_ARGUMENT,
+                                                  "this is not a unique id of hoop %d.%d: expected "
+                                                  "the %d bytes that hoop_get_unique_id() wrote",
+                                                  HOOP_MAJOR, HOOP_MINOR, HOOP_UNIQUE_ID_BYTES);
 }

@@ -97,12 +97,12 @@ static hoop_result_t process_unreadable(const struct hoop_process_memory *proces
     case ESRCH:
         return process_gone(process);
     case EFAULT:
-        return hoop_error(HOOP_REMOTE_ERROR,
-                          "process %d has no memory at %#llx that can be read (HOOP_CMA=0 reads "
-                          "none of it)",
-                          process->pid, (unsigned long long)from);
+        return hoop_error(
+            HOOP_REMOTE_ERROR,
+            "process %d has no memory at %#llx that can be read (HOOP_CMA=0 avoids such reads)",
+            process->pid, (unsigned long long)from);
     case ENOMEM:
-        return hoop_error(HOOP_OUT_OF_MEMORY, "the kernel has no memory to read process %d",
+        return hoop_error(HOOP_OUT_OF_MEMORY, "the kernel has no memory to read from process %d",
                           process->pid);
     default:
         return hoop_error(HOOP_SYSTEM_ERROR, "process_vm_readv of process %d: %s", process->pid,
@@ -127,7 +127,7 @@ hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void 
     size_t done = 0, most = PROCESS_READ_MOST;
     if (process->pid <= 0 || process->id_at == 0) {
         return hoop_error(HOOP_SYSTEM_ERROR, "%s",
-                          process->pid <= 0 ? "its process cannot be seen from here"
+                          process->pid <= 0 ? "its process is not visible from here"
                                             : "its process has HOOP_CMA=0");
     }
     do {

@@ -394,7 +394,7 @@ hoop_result_t hoop_service_start(void)
         return hoop_forked_error();
     }
     if (atomic_load(&service.ended)) {
-        return hoop_error(HOOP_INVALID_USAGE, "the process is at its exit()");
+        return hoop_error(HOOP_INVALID_USAGE, "the process is in its exit()");
     }
     pthread_mutex_lock(&service.start_lock);
     hoop_result_t result = HOOP_OK;

@@ -163,7 +163,8 @@ hoop_result_t hoop_hold_take(hoop_cu_context_t context, struct hoop_hold *ret)
     hoop_result_t result = HOOP_OK;
     pthread_mutex_lock(&order.lock);
     if (order.pinning > 0) {
-        result = hoop_error(HOOP_AGAIN, "memory is being pinned: no stream is held");
+        result =
+            hoop_error(HOOP_AGAIN, "memory is being pinned: no stream may be held until that ends");
     } else if (order.words == NULL) {
         result = hoop_cuda_enter(context);
         if (result == HOOP_OK) {
@@ -214,9 +215,10 @@ hoop_result_t hoop_pin_begin(uint64_t timeout_ms)
     order.pinning -= !may;
     pthread_mutex_unlock(&order.lock);
     return may ? HOOP_OK
-               : hoop_error(HOOP_TIMEOUT,
-                            "calls have held streams for %llu ms, and no memory can be pinned",
-                            (unsigned long long)timeout_ms);
+               : hoop_error(
+                     HOOP_TIMEOUT,
+                     "calls have held streams for %llu ms, and no memory can be pinned meanwhile",
+                     (unsigned long long)timeout_ms);
 }
 
 void hoop_pin_end(void)

@@ -38,7 +38,8 @@ static hoop_result_t handle_reserve(void)
     void *first =
         mmap(NULL, HANDLE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (first == MAP_FAILED) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no %llu bytes of addresses for stream handles: %s",
+        return hoop_error(HOOP_OUT_OF_MEMORY,
+                          "cannot reserve %llu bytes of addresses for stream handles: %s",
                           (unsigned long long)HANDLE_BYTES, hoop_errno_name(errno));
     }
     atomic_store_explicit(&handle_first, (uintptr_t)first, memory_order_release);
@@ -74,8 +75,8 @@ hoop_result_t hoop_handle_create(hoop_stream_t *ret)
     }
     struct hoop_queue *queue = hoop_queue_create();
     if (queue == NULL || !handle_free_slot(&slot)) {
-        const char *what =
-            queue == NULL ? "no memory for a stream" : "there are 4096 streams, the most at a time";
+        const char *what = queue == NULL ? "no memory for a stream"
+                                         : "there are already 4096 streams, the most at a time";
         hoop_queue_destroy(queue);
         return hoop_error(HOOP_OUT_OF_MEMORY, "%s", what);
     }

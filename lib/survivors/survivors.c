@@ -54,21 +54,20 @@ static void survivors_fail_due(struct hoop_survivors *all)
     }
     if (elsewhere) {
         hoop_gather_list(n, survivors_is_elsewhere, all, ranks, sizeof(ranks));
-        hoop_survivors_fail_all(all, HOOP_MISMATCH,
-                                "%s left rank %u out of hoop_comm_shrink(), and did not call it "
-                                "with it within %llu ms",
-                                ranks, all->member->join.rank, ms);
+        hoop_survivors_fail_all(
+            all, HOOP_MISMATCH,
+            "%s called hoop_comm_shrink() without rank %u, and not with it within %llu ms", ranks,
+            all->member->join.rank, ms);
     } else if (leader == all->me) {
         hoop_gather_list(n, survivors_misses, all, ranks, sizeof(ranks));
         hoop_survivors_fail_all(
-            all, HOOP_TIMEOUT, "%s did not call hoop_comm_shrink() within %llu ms, though not lost",
-            ranks, ms);
-    } else {
-        hoop_survivors_fail_all(
             all, HOOP_TIMEOUT,
-            "rank %u, the lowest that lives, did not call hoop_comm_shrink(), or did not "
-            "complete it, within %llu ms",
-            all->others[leader].at, ms);
+            "%s did not call hoop_comm_shrink() within %llu ms, although not lost", ranks, ms);
+    } else {
+        hoop_survivors_fail_all(all, HOOP_TIMEOUT,
+                                "rank %u, the lowest one alive, did not call hoop_comm_shrink(), "
+                                "or did not complete it, within %llu ms",
+                                all->others[leader].at, ms);
     }
 }
 
@@ -143,10 +142,11 @@ void hoop_survivors_look_for_left(struct hoop_survivors *all)
             hoop_survivor_lose(&all->others[hoop_survivors_rank_of(all, at)], "has left");
         } else if (how != 0 && how != all->before) {
             hoop_survivors_fail(
-                all, &(struct hoop_failure){.code = HOOP_REMOTE_ERROR,
-                                            .rank = (int32_t)member->join.rank,
-                                            .text = "the other ranks have gone on without this "
-                                                    "one: it was taken for lost"});
+                all,
+                &(struct hoop_failure){
+                    .code = HOOP_REMOTE_ERROR,
+                    .rank = (int32_t)member->join.rank,
+                    .text = "the other ranks went on without this one, which they took for lost"});
         }
     }
 }

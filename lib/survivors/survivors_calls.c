@@ -97,7 +97,7 @@ static void survivor_miss(struct hoop_survivor *other)
 static void survivor_lose_deserted(struct hoop_survivor *other)
 {
     if (other->misses >= SURVIVORS_MISSES_MOST) {
-        hoop_survivor_lose(other, "is gone: nobody listens where its process did");
+        hoop_survivor_lose(other, "is gone: nobody listens at the address of its process any more");
     }
 }
 

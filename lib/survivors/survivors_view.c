@@ -67,7 +67,7 @@ void hoop_survivors_break(struct hoop_survivors *all)
     all->broken = true;
     if (all->joining != NULL) {
         hoop_member_give_up(all->joining, HOOP_REMOTE_ERROR,
-                            "of the ranks that were left another one was lost, or could not go on");
+                            "another of the remaining ranks was lost, or could not go on");
     }
 }
 
@@ -78,11 +78,10 @@ static void survivors_grow(struct hoop_survivors *all)
 {
     if (!hoop_survivors_has(all, all->me)) {
         hoop_survivors_fail(
-            all, &(struct hoop_failure){
-                     .code = HOOP_REMOTE_ERROR,
-                     .rank = (int32_t)all->member->join.rank,
-                     .text = "the other ranks leave this one out: it was taken for lost, "
-                             "or excluded"});
+            all, &(struct hoop_failure){.code = HOOP_REMOTE_ERROR,
+                                        .rank = (int32_t)all->member->join.rank,
+                                        .text = "the other ranks go on without this one, which "
+                                                "they took for lost or excluded"});
         return;
     }
     for (uint32_t rank = 0; rank < all->n; rank++) {

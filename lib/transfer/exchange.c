@@ -79,9 +79,9 @@ hoop_result_t hoop_exchange_check(const struct hoop_transfer *transfers, uint32_
     }
     char what[96];
     hoop_signature_describe(out != NULL ? &out->signature : &in->signature, what, sizeof(what));
-    return hoop_error(HOOP_INVALID_USAGE, "rank %u %s itself: %s; the same group has no %s like it",
-                      me, out != NULL ? "sends to" : "receives from", what,
-                      out != NULL ? "receive" : "send");
+    return hoop_error(
+        HOOP_INVALID_USAGE, "rank %u %s itself: %s; the same group has no %s that matches it", me,
+        out != NULL ? "sends to" : "receives from", what, out != NULL ? "receive" : "send");
 }
 
 static void exchange_copy_own(const struct hoop_exchange *exchange)

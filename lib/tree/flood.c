@@ -153,8 +153,8 @@ static void flood_lose_process(struct hoop_edge *edge, const char *why)
     }
     if (count == 0) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_NET,
-                 "the process that speaks for machine %u (pid %d) %s; it has no rank, but the "
-                 "ranks beyond it cannot be told anything any more",
+                 "the process that speaks for machine %u (pid %d) %s; it has no rank, but nothing "
+                 "can be reported to the ranks beyond it any more",
                  edge->number, edge->info.pid, why);
     }
 }

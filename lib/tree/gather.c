@@ -56,10 +56,10 @@ static hoop_result_t gather_compare(const struct hoop_gather *gather,
     }
     const struct hoop_frame_join *same = gather->joins[mine->rank];
     if (same != NULL) {
-        return hoop_failure_set(failure, HOOP_INVALID_USAGE, (int)mine->rank,
-                                "rank %u came twice: as pid %d on host %s and as pid %d on host %s",
-                                mine->rank, same->who.pid, same->who.host, mine->who.pid,
-                                mine->who.host);
+        return hoop_failure_set(
+            failure, HOOP_INVALID_USAGE, (int)mine->rank,
+            "rank %u joined twice: as pid %d on host %s and as pid %d on host %s", mine->rank,
+            same->who.pid, same->who.host, mine->who.pid, mine->who.host);
     }
     if (gather_differs(mine, other, &difference)) {
         return hoop_failure_set(

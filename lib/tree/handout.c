@@ -145,7 +145,7 @@ void hoop_handout_begin(struct hoop_leader *leader)
 static void handout_refuse(struct hoop_leader *leader)
 {
     hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, -1,
-                          "this machine was sent a roster that does not fit");
+                          "this machine was sent a roster that does not match its join");
 }
 
 /* Only the process above may send a roster: the root to machine 0, else the identified parent. */
@@ -228,7 +228,7 @@ bool hoop_handout_take_part(struct hoop_edge *edge, const union hoop_frame *fram
     } else {
         hoop_leader_fail_with(
             leader, HOOP_REMOTE_ERROR, -1,
-            "the roster has rank %u on host %s, pid %d: that is not so on this machine", rank,
+            "the roster has rank %u on host %s, pid %d, which does not match this machine", rank,
             leader->entries[rank].host, leader->entries[rank].pid);
     }
     return true;

@@ -297,8 +297,8 @@ static hoop_result_t leader_add(struct hoop_leader *leader, const struct hoop_fr
         return result;
     }
     return hoop_failure_set(failure, HOOP_INVALID_USAGE, (int)join->rank,
-                            "rank %u came twice: the second time as pid %d on host %s", join->rank,
-                            join->who.pid, join->who.host);
+                            "rank %u joined twice: the second time as pid %d on host %s",
+                            join->rank, join->who.pid, join->who.host);
 }
 
 /* Goes on after a join that was added. */

@@ -80,8 +80,8 @@ static void root_fail_missing(struct hoop_leader *root)
     }
     hoop_gather_describe_missing(&root->gather, missing, sizeof(missing));
     hoop_address_format(hoop_endpoint_address(root->endpoint), address, sizeof(address));
-    hoop_leader_fail_with(root, HOOP_TIMEOUT, -1, "%s; %u machine%s came to %s", missing, count,
-                          count == 1 ? "" : "s", address);
+    hoop_leader_fail_with(root, HOOP_TIMEOUT, -1, "%s; %u machine%s connected to %s", missing,
+                          count, count == 1 ? "" : "s", address);
 }
 
 static void root_fail_unready(struct hoop_leader *root)
@@ -209,7 +209,8 @@ static hoop_result_t root_open_at(struct hoop_leader *root, const struct hoop_ad
     hoop_address_format(address, text, sizeof(text));
     if (loopback && !loopback_only) {
         return hoop_error(HOOP_INVALID_USAGE,
-                          "%s is for this machine alone, and the rendezvous is not", text);
+                          "%s is a loopback address, where ranks of other machines cannot meet",
+                          text);
     }
     if (!loopback && !hoop_interface_is_mine(address)) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is not an address of this machine", text);
@@ -239,8 +240,8 @@ static hoop_result_t root_open(struct hoop_leader *root)
                          hoop_thread_error());
     }
     return foreign ? hoop_error(result,
-                                "the rendezvous cannot be served: %s; a port of another user's is "
-                                "not passed over: all machines would look there first",
+                                "the rendezvous cannot be served: %s; a port that another user "
+                                "holds is not skipped: all machines would look there first",
                                 hoop_thread_error())
                    : hoop_error(result, "the rendezvous cannot be served: %s", tried);
 }

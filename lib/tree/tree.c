@@ -167,8 +167,8 @@ static void tree_missed_parent(void *arg, hoop_result_t code, const char *why)
     tree_stop_dialling(&leader->tree);
     hoop_leader_describe_here(leader, who, sizeof(who));
     hoop_leader_fail_with(leader, code, -1,
-                          "%s cannot reach the machine that stands between them and the others: %s",
-                          who, why);
+                          "%s cannot reach the machine that connects them with the others: %s", who,
+                          why);
 }
 
 static const struct hoop_dialer_owner tree_parent_owner = {

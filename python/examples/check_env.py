@@ -84,7 +84,7 @@ def job(ranks, limit):
                 said = process.communicate(timeout=max(0, until - time.monotonic()))[0]
             except subprocess.TimeoutExpired:
                 process.kill()
-                said = process.communicate()[0] + f"\nnot through after {limit:g} s (--limit)"
+                said = process.communicate()[0] + f"\nnot finished after {limit:g} s (--limit)"
             if process.returncode != 0:
                 last = (said.strip() or f"ended with {process.returncode}").splitlines()[-1]
                 good = check(False, f"rank {rank}: {last}", said)

@@ -183,7 +183,7 @@ def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
         return found
     if BYTES[found.datatype] != 1 or found.count % BYTES[datatype]:
         raise ValueError(
-            f"{found.count} elements of {found.datatype.name} cannot be taken for {datatype.name}"
+            f"{found.count} elements of {found.datatype.name} cannot be used as {datatype.name}"
         )
     return found._replace(count=found.count // BYTES[datatype], datatype=datatype)
 
@@ -212,7 +212,7 @@ def _view(thing: Any) -> _PyBuffer:
         _get_buffer(thing, ctypes.byref(held), _C_CONTIGUOUS_FORMAT)
     except (TypeError, BufferError, ValueError) as error:
         raise TypeError(
-            f"{type(thing).__name__} is no buffer that hoop can use: {error}. It takes contiguous "
+            f"{type(thing).__name__} is not a buffer that hoop can use: {error}. It takes contiguous "
             "host memory by the buffer protocol or DLPack (numpy.ascontiguousarray() makes a copy)"
         ) from None
     _release_buffer(ctypes.byref(held))  # the caller keeps thing alive, and so its memory
@@ -260,5 +260,5 @@ def _tensor_of(capsule: Any) -> tuple[_DLTensor, bool]:
         return _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), True
     held = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
     if held.major != 1:
-        raise TypeError(f"a capsule of DLPack {held.major}.{held.minor}, and hoop knows 1 and before")
+        raise TypeError(f"the capsule is of DLPack {held.major}.{held.minor}; hoop reads 1.x and older")
     return held.tensor, not held.flags & _NOT_TO_BE_WRITTEN

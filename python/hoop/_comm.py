@@ -443,7 +443,7 @@ class Comm:
             result = function(*arguments, handle, None)
             inside = ()
         elif not isinstance(stream, Stream):
-            raise TypeError(f"stream is {type(stream).__name__}, no hoop.Stream")
+            raise TypeError(f"stream is {type(stream).__name__}, not a hoop.Stream")
         else:
             result = function(*arguments, handle, stream._alive())
         if result != OK:
@@ -461,7 +461,7 @@ def _int(number: Any) -> int:
     found = index(number)
     if -(2**31) <= found < 2**31:
         return found
-    raise ValueError(f"{found} is no rank, number of ranks, operation, color or key: it has more than 32 bits")
+    raise ValueError(f"{found} is not a rank, number of ranks, operation, color or key: it has more than 32 bits")
 
 
 def _size(number: Any) -> int:
@@ -469,7 +469,7 @@ def _size(number: Any) -> int:
     found = index(number)
     if 0 <= found < 2**64:
         return found
-    raise ValueError(f"{found} is no count: expected 0 to {2**64 - 1}")
+    raise ValueError(f"{found} is not a count: expected 0 to {2**64 - 1}")
 
 
 def _options(options: dict[str, Any]) -> Any:

@@ -207,7 +207,7 @@ for _name, _arguments in _FUNCTIONS.items():
     try:
         _function = getattr(lib, _name)
     except AttributeError as _error:
-        raise ImportError(f"{library_path} is no libhoop, or an older one: {_error}") from None
+        raise ImportError(f"{library_path} is not libhoop, or an older version of it: {_error}") from None
     _function.argtypes = _arguments
     _function.restype = c_int
 lib.hoop_get_error_string.argtypes = [c_int]
@@ -236,7 +236,7 @@ def text(value: str) -> bytes:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no str")
     if "\0" in value:
-        raise ValueError(f"{value!r} has a NUL inside")
+        raise ValueError(f"{value!r} contains a NUL character")
     return value.encode()
 
 

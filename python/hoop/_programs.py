@@ -11,5 +11,5 @@ def run() -> None:
     name = os.path.basename(sys.argv[0])
     program = HERE / "bin" / name
     if not program.exists():
-        sys.exit(f"{name}: {program} is not there: this is no hoop from a wheel")
+        sys.exit(f"{name}: {program} does not exist: this hoop was not installed from a wheel")
     os.execv(program, [str(program), *sys.argv[1:]])

@@ -104,7 +104,7 @@ class Stream:
     def wait_for(self, ticket: Ticket) -> None:
         """Lets what is queued here from now on begin only when ticket, of any stream, is complete."""
         if not isinstance(ticket, Ticket):
-            raise TypeError(f"{type(ticket).__name__} is no hoop.Ticket")
+            raise TypeError(f"{type(ticket).__name__} is not a hoop.Ticket")
         check(lib.hoop_stream_wait_ticket(self._alive(), ticket._last))
 
     def fileno(self) -> int:

@@ -275,9 +275,9 @@ class Streams(unittest.TestCase):
     def test_what_is_no_stream_is_refused(self):
         comm, stream, x = hoop.Comm.threads(1)[0], hoop.Stream(), np.ones(1)
         for thing in (comm, 3, "x", stream.record()):
-            with self.assertRaisesRegex(TypeError, "no hoop.Stream"):
+            with self.assertRaisesRegex(TypeError, "not a hoop.Stream"):
                 comm.all_reduce(x, stream=thing)
-        with self.assertRaisesRegex(TypeError, "no hoop.Ticket"):
+        with self.assertRaisesRegex(TypeError, "not a hoop.Ticket"):
             stream.wait_for(comm)
         comm.all_reduce(x, stream=stream)
         for one in (stream, comm):
@@ -467,7 +467,7 @@ class Buffers(unittest.TestCase):
             hoop.buffer(np.ones(3, "c16"))
         with self.assertRaisesRegex(TypeError, "byte order"):
             hoop.buffer(np.ones(3, ">f4"))
-        with self.assertRaisesRegex(TypeError, "no buffer"):
+        with self.assertRaisesRegex(TypeError, "not a buffer"):
             hoop.buffer([1, 2, 3])
         comm = hoop.Comm.threads(1)[0]
         with self.assertRaisesRegex(TypeError, "read-only"):
@@ -484,7 +484,7 @@ class Buffers(unittest.TestCase):
                 call()
         # As a size_t it would be 8.
         for count in (2**64 + 8, 8 - 2**64):
-            with self.assertRaisesRegex(ValueError, "is no count"):
+            with self.assertRaisesRegex(ValueError, "is not a count"):
                 comm.explain("all_reduce", count)
         # A C string would end at the NUL.
         for call in (lambda: hoop.Comm("file:///tmp/\0a", size=1, rank=0), lambda: hoop.Comm(name="a\0b")):
@@ -662,7 +662,7 @@ class Info(unittest.TestCase):
     def test_a_library_that_is_another(self):
         done = subprocess.run([sys.executable, "-c", "import hoop"], capture_output=True, text=True,
                               env={**os.environ, "LIBHOOP": "libm.so.6"})
-        self.assertIn("ImportError: libm.so.6 is no libhoop", done.stderr)
+        self.assertIn("ImportError: libm.so.6 is not libhoop", done.stderr)
 
     def test_a_unique_id_is_not_shown(self):
         token = hoop.unique_id()

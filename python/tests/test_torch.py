@@ -66,7 +66,7 @@ class Torch(unittest.TestCase):
         said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", "--limit", "0"],
                               capture_output=True, text=True, timeout=240)
         self.assertEqual(said.returncode, 1, said.stdout + said.stderr)
-        self.assertIn("rank 1: not through after 0 s (--limit)", said.stdout)
+        self.assertIn("rank 1: not finished after 0 s (--limit)", said.stdout)
 
     def test_exit_with_futures_under_way(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -591,7 +591,7 @@ def strangers(rank, size):
     if rank == 0:
         raises(dist.DistBackendError, "HOOP_TIMEOUT: a timeout passed: rank 1 of 2 did not arrive", birth, "early", 0, 2)
     dist.barrier()
-    raises(dist.DistBackendError, "rank 0 came twice", birth, "twice", 0, 2)
+    raises(dist.DistBackendError, "rank 0 joined twice", birth, "twice", 0, 2)
     dist.barrier()
 
 

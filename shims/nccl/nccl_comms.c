@@ -31,9 +31,8 @@ static ncclResult_t comms_config(const ncclConfig_t *config, hoop_config_t *ret,
         return ncclSuccess;
     }
     if (config->magic != NCCL_CONFIG_MAGIC || config->size < offsetof(ncclConfig_t, blocking)) {
-        return nccl_refuse(ncclInvalidArgument,
-                           "config was not made with NCCL_CONFIG_INITIALIZER: its magic number or "
-                           "its size is another");
+        return nccl_refuse(ncclInvalidArgument, "config was not made with NCCL_CONFIG_INITIALIZER: "
+                                                "its magic number or its size differs");
     }
     *ret = (hoop_config_t)HOOP_CONFIG_INITIALIZER;
     if (HAS(config, blocking) && config->blocking != NCCL_CONFIG_UNDEF_INT) {

@@ -74,7 +74,7 @@ void ncclResetDebugInit(void)
     ncclResult_t name(void)                                                                        \
     {                                                                                              \
         return nccl_refuse(ncclInvalidUsage,                                                       \
-                           #name "() is not done by hoop: it has no windows, no "                  \
+                           #name "() is not supported by hoop: it has no windows, no "             \
                                  "one-sided transfers, no communicators for "                      \
                                  "kernels, and does not suspend");                                 \
     }

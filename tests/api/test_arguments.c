@@ -91,7 +91,7 @@ static void test_births(void **state)
              hoop_comm_init_rank_scalable(NULL, 1, 0, 1, &id, NULL));
     ARGUMENT("hoop_comm_grow: newcomm", hoop_comm_grow(NULL, 1, &id, 0, NULL, NULL));
     ARGUMENT("ids", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 1, NULL, NULL));
-    LACKING("2 unique ids", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 2, &id, NULL));
+    LACKING("n_id is 2", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 2, &id, NULL));
 }
 
 static void test_comms(void **state)
@@ -125,7 +125,7 @@ static void test_scalars(void **state)
     ARGUMENT("residence is 9", hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT,
                                                               (hoop_scalar_residence_t)9, comm));
     ARGUMENT("comm is NULL", hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT, here, NULL));
-    ARGUMENT("is not memory of a device",
+    ARGUMENT("is not device memory",
              hoop_red_op_create_pre_mul_sum(&out.op, &two, HOOP_FLOAT, HOOP_SCALAR_DEVICE, comm));
     ARGUMENT("comm is NULL", hoop_red_op_destroy((hoop_red_op_t)5, NULL));
     ARGUMENT("op is 5", hoop_red_op_destroy((hoop_red_op_t)5, comm));
@@ -218,8 +218,8 @@ static void test_streams(void **state)
     ARGUMENT("fd is NULL", hoop_stream_get_fd(foreign, NULL));
     ARGUMENT("stream is NULL", hoop_stream_record(NULL, &out.ticket));
     ARGUMENT("ticket is NULL", hoop_stream_record(foreign, NULL));
-    ARGUMENT("no ticket", hoop_ticket_wait(none, 0));
-    ARGUMENT("no ticket", hoop_ticket_query(none));
+    ARGUMENT("is not a ticket", hoop_ticket_wait(none, 0));
+    ARGUMENT("is not a ticket", hoop_ticket_query(none));
     ARGUMENT("stream is NULL", hoop_stream_wait_ticket(NULL, none));
 }
 

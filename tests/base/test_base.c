@@ -380,12 +380,12 @@ static void test_settings_unknown(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"HOOP_LANE=xyzzy", "is HOOP_LANES meant?"},
-        {"HOOP_ALGOS=xyzzy", "is HOOP_ALGO meant?"},
-        {"HOOP_CHUNKBYTE=xyzzy", "is HOOP_CHUNK_BYTES meant?"},
+        {"HOOP_LANE=xyzzy", "did you mean HOOP_LANES?"},
+        {"HOOP_ALGOS=xyzzy", "did you mean HOOP_ALGO?"},
+        {"HOOP_CHUNKBYTE=xyzzy", "did you mean HOOP_CHUNK_BYTES?"},
         {"HOOP_debug=xyzzy", "lists them"},
-        {"HOOP_SOMETHING_ELSE=xyzzy", "HOOP_SOMETHING_ELSE is no setting of hoop; `hoopinfo"},
-        {"HOOP_=xyzzy", "HOOP_ is no setting of hoop"},
+        {"HOOP_SOMETHING_ELSE=xyzzy", "HOOP_SOMETHING_ELSE is not a setting of hoop; `hoopinfo"},
+        {"HOOP_=xyzzy", "HOOP_ is not a setting of hoop"},
         {"HOOP_TEST_X=xyzzy", NULL},
         {"HOOPLA=xyzzy", NULL},
         {"hoop_lanes=xyzzy", NULL},

@@ -267,7 +267,7 @@ static void test_log_and_settings_meet(void **state)
     char *text = child_output("storm", env);
     assert_int_equal(count_of(text, " WARN env: "), 3);
     assert_has(text, "HOOP_LANES: expected a whole number, 1 to 16; using 2 in place of \"99\"\n");
-    assert_has(text, "HOOP_LANS is no setting of hoop; is HOOP_LANES meant?\n");
+    assert_has(text, "HOOP_LANS is not a setting of hoop; did you mean HOOP_LANES?\n");
     assert_has(text, "HOOP_DEBUG: expected one of: none error warn info trace; using warn in place "
                      "of \"loud\"\n");
     assert_int_equal(count_of(text, "\n"), 3 + STORM_THREADS * STORM_LINES);
@@ -480,7 +480,7 @@ static void test_settings_walk(void **state)
     assert_has(text, "HOOP_SECRET=(set)||environment\n");
     assert_has(text, "HOOP_LOCAL_SIZE=4|0|environment\n");
     assert_has(text, "HOOP_DEBUG_SUBSYS=||default\n");
-    assert_has(text, "HOOP_SECRETS is no setting of hoop; is HOOP_SECRET meant?\n");
+    assert_has(text, "HOOP_SECRETS is not a setting of hoop; did you mean HOOP_SECRET?\n");
     assert_lacks(text, "sesame");
     test_free(text);
 }

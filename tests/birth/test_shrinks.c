@@ -295,7 +295,7 @@ static void test_ahead(void **state)
     go(first, 0x01);
     go(second, 0x04);
     join_all(second, 0x04);
-    expect_refused(&second[2], HOOP_MISMATCH, "rank 0 left rank 2 out of hoop_comm_shrink()");
+    expect_refused(&second[2], HOOP_MISMATCH, "rank 0 called hoop_comm_shrink() without rank 2");
     join_all(first, 0x01);
     expect_refused(&first[0], HOOP_TIMEOUT, "rank 1 did not call");
     end(comms);

@@ -115,7 +115,7 @@ static void test_refused(void **state)
     assert_int_equal(party_connect(&later, &room, &room.secret), HOOP_OK);
     assert_true(room_await(&room, &later.closed, 1));
     assert_int_equal(later.why.code, HOOP_AGAIN);
-    assert_non_null(strstr(later.why.text, "nobody expects that here"));
+    assert_non_null(strstr(later.why.text, "nobody here expects this connection"));
     room_expect(&room, true);
     join(&last);
     party_destroy(&last);
@@ -447,9 +447,9 @@ static void test_ports(void **state)
     const uint16_t port = taken.address.port;
     second.place.address.port = third.place.address.port = 0;
     second.ports = third.ports = (struct hoop_ports){.first = port, .last = port};
-    check_taken(&second, "cannot have port");
+    check_taken(&second, "cannot listen at port");
     second.place.address.port = port; /* a port of its own takes precedence over the range */
-    check_taken(&second, "cannot have port");
+    check_taken(&second, "cannot listen at port");
     second.place.address.port = 0;
     second.ports.last = third.ports.last = port < UINT16_MAX ? port + 1 : port;
     hoop_service_run(open_place, &second);

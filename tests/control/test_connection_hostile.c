@@ -237,7 +237,7 @@ static void count_version_warnings(void *arg, hoop_log_level_t level, const char
 {
     (void)arg;
     (void)subsystem;
-    if (level == HOOP_LOG_WARN && strstr(line, "libhoops are of different versions") != NULL) {
+    if (level == HOOP_LOG_WARN && strstr(line, "libhoops have different versions") != NULL) {
         atomic_fetch_add(&version_warnings, 1);
     }
 }
@@ -259,7 +259,7 @@ static void test_version(void **state)
         assert_int_equal(frame.header.type, HOOP_FRAME_REJECT);
         assert_int_equal(frame.header.version, HOOP_FRAME_VERSION);
         assert_int_equal(frame.reject.code, HOOP_MISMATCH);
-        assert_non_null(strstr(frame.reject.text, "is of protocol version"));
+        assert_non_null(strstr(frame.reject.text, "has protocol version"));
         assert_true(raw_ended(fd));
         close(fd);
     }

@@ -180,7 +180,7 @@ static void test_cut_off(void **state)
     }
     for (size_t i = 0; i < LINES; i++) {
         char what[128];
-        (void)snprintf(what, sizeof(what), "expected %s, too", lines[i].key);
+        (void)snprintf(what, sizeof(what), "expected %s as well", lines[i].key);
         refuse(text, write_lines(text, i, NULL), what);
     }
 }
@@ -193,16 +193,16 @@ static void test_other_lines(void **state)
         size_t bytes; /* 0: the whole text */
     } cases[] = {
         {"version=2\nnonsense\n", "line 2: \"nonsense\", expected key = value", 0},
-        {"version=2\n\x1b[31m=\n", "line 2: \"[31m\" is no key of a profile", 0},
-        {"version=2\n#\nsync = 5\n", "line 3: \"sync\" is no key of a profile", 0},
-        {"version=2\n = 5\n", "line 2: \"\" is no key of a profile", 0},
+        {"version=2\n\x1b[31m=\n", "line 2: \"[31m\" is not a key of a profile", 0},
+        {"version=2\n#\nsync = 5\n", "line 3: \"sync\" is not a key of a profile", 0},
+        {"version=2\n = 5\n", "line 2: \"\" is not a key of a profile", 0},
         /* text that may be a secret is not repeated */
         {"root:x:0\n", "line 1: \"...\", expected key = value", 0},
-        {"#\nroot = x\n", "line 2: \"...\" is no key of a profile", 0},
+        {"#\nroot = x\n", "line 2: \"...\" is not a key of a profile", 0},
         {"memory_sync_ns = x\n", "memory_sync_ns is \"...\", expected default or", 0},
         {"version = x\n", "version is \"...\", expected 2", 0},
-        {"hoop = 1\nhoop = 1\n", "line 2: hoop stands there a second time", 0},
-        {"#\0\n", "line 1 holds a byte of zero", 3},
+        {"hoop = 1\nhoop = 1\n", "line 2: hoop is set a second time", 0},
+        {"#\0\n", "line 1 holds a NUL byte", 3},
         {"{\"version\": 1}\n", "expected key = value", 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -222,10 +222,10 @@ static void test_unexpected(void **state)
     (void)state;
     begin();
     hoop_member_dial(&ranks[0].member, 1, 0, &bad);
-    expect_failure(0, 1, 0, 1, HOOP_REMOTE_ERROR, "at nowhere for data: it told no valid address");
+    expect_failure(0, 1, 0, 1, HOOP_REMOTE_ERROR, "at nowhere for data: it gave no valid address");
     bad.family = 9;
     hoop_member_dial(&ranks[0].member, 1, 0, &bad);
-    expect_failure(0, 1, 0, 2, HOOP_REMOTE_ERROR, "it told no valid address");
+    expect_failure(0, 1, 0, 2, HOOP_REMOTE_ERROR, "it gave no valid address");
     /* with another comm's secret */
     const struct hoop_address to = expecting(1, 0, 2);
     ranks[0].member.secret.bytes[3] ^= 1;
@@ -244,12 +244,12 @@ static void test_unexpected(void **state)
     hoop_member_dial(&ranks[0].member, 1, 6, &to);
     hoop_member_dial(&ranks[2].member, 1, 7, &to);
     hoop_member_dial(&ranks[0].member, 1, 7, &to);
-    expect_failure(0, 1, 6, 1, HOOP_REMOTE_ERROR, "nobody expects that here");
-    expect_failure(2, 1, 7, 1, HOOP_REMOTE_ERROR, "nobody expects that here");
+    expect_failure(0, 1, 6, 1, HOOP_REMOTE_ERROR, "nobody here expects this connection");
+    expect_failure(2, 1, 7, 1, HOOP_REMOTE_ERROR, "nobody here expects this connection");
     expect_failure(0, 1, 7, 2, HOOP_REMOTE_ERROR,
                    "rank 1 (pid 101, host h1) cannot be reached at 127.0.0.1:");
     assert_int_equal(send(ranks[1].told[0][7][0].fd, "x", 1, MSG_NOSIGNAL), 1);
-    expect_failure(0, 1, 5, 1, HOOP_REMOTE_ERROR, "nobody expects that here");
+    expect_failure(0, 1, 5, 1, HOOP_REMOTE_ERROR, "nobody here expects this connection");
     finish();
 }
 

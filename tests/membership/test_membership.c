@@ -205,7 +205,7 @@ static void test_contradictions(void **state)
             hoop_result_t code;
             const char *a, *b;
         } expected[] = {
-            {HOOP_INVALID_USAGE, "rank 1 came twice", "pid"},
+            {HOOP_INVALID_USAGE, "rank 1 joined twice", "pid"},
             {HOOP_MISMATCH, "rank 1 (", "joined with 4 ranks"},
             {HOOP_MISMATCH, "HOOP_ALGO", "it is ring on rank 2"},
             {HOOP_MISMATCH, "HOOP_CHUNK_BYTES", "131072"},
@@ -241,7 +241,7 @@ static void test_nobody_serves(void **state)
     rank_init(&rank, &rendezvous, 2, 1);
     rank.join.timeout_ms = 100;
     assert_int_equal(rank_start(&rank), HOOP_OK);
-    expect_failure(&rank, 1, HOOP_TIMEOUT, "nobody serves the leader: rank 1 of 2 tried hoop-",
+    expect_failure(&rank, 1, HOOP_TIMEOUT, "no leader answers: rank 1 of 2 tried hoop-",
                    "(nobody is there) for ");
 }
 

@@ -82,11 +82,11 @@ broken 'line [0-9]+: memory_sync_ns is "-7", expected default or a whole number 
 broken 'line [0-9]+: memory_moved_ns_per_kib is "nan", expected' 's/^(memory_moved.*) =.*/\1 = nan/'
 broken 'line [0-9]+: oversubscribed_folded_ns_per_kib is "1e300", expected' 's/^(over.*folded.*) =.*/\1 = 1e300/'
 broken 'line 3: version is "\.\.\.", expected 2, which this hoop reads' 's/^version.*/version = 1/'
-broken 'ends after line [0-9]+, expected oversubscribed_read_ns_per_kib, too' '$d'
+broken 'ends after line [0-9]+, expected oversubscribed_read_ns_per_kib as well' '$d'
 # refused FILE WHAT
 refused() {
     run 1 env HOOP_PROFILE="$1" "$hoopinfo" --explain all_reduce --ranks 2
-    says err "HOOP_PROFILE $1: $2, expected a file of hoopinfo --calibrate"
+    says err "HOOP_PROFILE $1: $2, expected a file that hoopinfo --calibrate wrote"
     run 0 env HOOP_PROFILE="$1" "$hoopinfo" # the page for a bug report comes all the same
     says out "profile_error +HOOP_PROFILE $1: $2"
 }

@@ -58,9 +58,9 @@ run 2 "$hoopinfo" please
 run 2 "$hoopinfo" --test --job
 says err '\-\-test \-\-job: expected one of them'
 run 2 "$hoopinfo" --job --bytes 4K
-says err '\-\-bytes 4K: expected --explain beside it'
+says err '\-\-bytes 4K: expected --explain with it'
 run 2 "$hoopinfo" --ranks 3 --settings
-says err '\-\-ranks 3: expected --explain or --test beside it'
+says err '\-\-ranks 3: expected --explain or --test with it'
 run 0 "$hoopinfo" --json --help
 says out '^ +\-\-calibrate'
 run 0 "$hoopinfo" --version --json
@@ -209,7 +209,7 @@ unset HOOP_TRANSPORT
 if unshare -n true 2>/dev/null; then
     run 1 unshare -n "$hoopinfo" --test --ranks 2
     says out 'over TCP it does NOT'
-    says err 'no way to 127.0.0.1: ENETUNREACH'
+    says err 'no route to 127.0.0.1: ENETUNREACH'
 fi
 # shellcheck disable=SC2016
 noproc='mount -t tmpfs none /proc && exec "$0" "$@"' # that it starts there at all is the linker's affair

@@ -22,7 +22,7 @@ trap 'rm -rf "$work"; rmdir "$group"' EXIT
 [ ! -e "$group/memory.swap.max" ] || echo 0 >"$group/memory.swap.max"
 # shellcheck disable=SC2016
 run 137 sh -c 'echo 0 >"$0/cgroup.procs" && exec "$1" --timeout 30 -n 1 tail /dev/zero' "$group" "$hooprun"
-says err '^hooprun: rank 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\): since the start the kernel has killed for want of memory'
+says err '^hooprun: rank 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\): since the start the kernel has killed processes for lack of memory'
 run 137 "$hooprun" -n 1 sh -c 'kill -9 $$'
 says err '\(Killed\)$'
 exit $failed

@@ -260,7 +260,8 @@ static void test_no_interpreter(void **state)
     assert_true(fd >= 0 && write(fd, "#!/no/such/shell\n", 17) == 17 && fchmod(fd, 0755) == 0);
     close(fd);
     assert_int_equal(RUN(&run, path), 127);
-    assert_says(run.err, ": No such file or directory; it is there, but not what runs it: ");
+    assert_says(run.err,
+                ": No such file or directory; the file is there, but its interpreter is not: ");
     hoop_run_finish(&run);
     unlink(path);
 }

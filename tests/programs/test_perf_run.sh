@@ -59,7 +59,7 @@ run 255 "$perf" -b 8 -e 4
 run 255 "$perf" -b 8 M
 says err "^unexpected argument 'M'"
 run 3 env ASAN_OPTIONS="${ASAN_OPTIONS:-}:allocator_may_return_null=1" "$perf" -b 8 -e 8 -u 99999999999999999
-says err 'out of memory / there are no [0-9]+ bytes of plain memory'
+says err 'out of memory / cannot allocate [0-9]+ bytes of plain memory'
 run 5 "$perf" -G 1
 run 5 "$perf" -D 1
 NCCL_TESTS_SPLIT='MOD 2' run 5 "$perf" -b 8 -e 8

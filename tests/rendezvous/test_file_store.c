@@ -61,7 +61,7 @@ static void test_secret_file(void **state)
         {"x" DIGITS, 0600, "has more than 64 characters"},
         {"HOOP_SECRET=" DIGITS, 0600, "has more than 64 characters"},
         {"zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", 0600,
-         "character 1 of the secret is no hexadecimal digit"},
+         "character 1 of the secret is not a hexadecimal digit"},
     };
     char entry[256];
     const char *const env[] = {"WORLD_SIZE=2", "RANK=1", entry, NULL};
@@ -84,7 +84,7 @@ static void test_secret_file(void **state)
     }
     write_file(path, "01\0" DIGITS, 64, 0600);
     struct answer answer = ask(&(struct question){.env = env});
-    expect_answer(&answer, HOOP_INVALID_USAGE, "a byte of zero");
+    expect_answer(&answer, HOOP_INVALID_USAGE, "a NUL byte");
     if (geteuid() == 0) {
         assert_int_equal(chown(path, 1, (gid_t)-1), 0);
         answer = ask(&(struct question){.env = env});

@@ -239,7 +239,7 @@ static const struct bad {
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_NNODES=none"},
      "SLURM_NNODES is \"none\": expected"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_NODELIST=n[1-"},
-     "SLURM_JOB_NODELIST: \"n[1-\" is no list"},
+     "SLURM_JOB_NODELIST: \"n[1-\" is not a list"},
     {{"SLURM_NTASKS=2", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_NODEID=first"},
      "SLURM_NODEID is \"first\": expected"},
     /* the size of another job beside a complete launcher */

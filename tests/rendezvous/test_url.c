@@ -312,7 +312,7 @@ static struct answer ask_id(const char *const *env, bool here)
     struct asker asker = asker_fork(env, try_id, here ? "here" : NULL);
     const struct answer answer = asker_hear(&asker);
     asker_end(&asker, false);
-    expect_answer(&answer, HOOP_OK, "this is no unique id of hoop");
+    expect_answer(&answer, HOOP_OK, "this is not a unique id of hoop");
     assert_int_equal(answer.n, 0);
     assert_null(answer.rendezvous.file);
     return answer;

@@ -267,7 +267,7 @@ static void overlap(const struct bench *bench)
     assert_int_equal(strcspn(bias, "]") + 1, length);
     weight[length] = '\0';
     overwrite(bias - header, weight);
-    refuse("damaged: its tensors are not, one behind the other, its");
+    refuse("damaged: its tensors do not fill its");
 }
 
 static void damaged(void **state)
@@ -283,19 +283,19 @@ static void damaged(void **state)
     save(&bench);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(truncate(path, status.st_size - 1), 0);
-    refuse("damaged: its tensors are not, one behind the other, its");
+    refuse("damaged: its tensors do not fill its");
     for (off_t length = status.st_size - 200; length > 0; length -= 61) {
         assert_int_equal(truncate(path, length), 0);
         refuse("");
     }
     assert_int_equal(truncate(path, 5), 0);
-    refuse("no safetensors file, or a damaged one");
+    refuse("not a safetensors file, or a damaged one");
     save(&bench);
     overwrite(0, "\xff\xff\xff\xff");
-    refuse("no safetensors file, or a damaged one");
+    refuse("not a safetensors file, or a damaged one");
     save(&bench);
     overwrite(8, "[");
-    refuse("no safetensors file, or a damaged one");
+    refuse("not a safetensors file, or a damaged one");
     save(&bench);
     shorten_header(&bench, 1); /* a blank, or the bracket */
     shorten_header(&bench, 8);
@@ -381,7 +381,7 @@ static void no_file(void **state)
     struct problem problem = {""};
     assert_false(safetensors_read(&file, folder, &problem));
     safetensors_free(&file);
-    assert_non_null(strstr(problem.text, "it is there, and no file"));
+    assert_non_null(strstr(problem.text, "it exists, but is not a regular file"));
 }
 
 static void unwritable(void **state)
@@ -392,7 +392,7 @@ static void unwritable(void **state)
     bench_open(&bench, OPTIMIZER_SGD, 1);
     assert_false(checkpoint_write("/nonexistent/x", &bench.training, &bench.progress, &problem));
     assert_string_equal(problem.text,
-                        "/nonexistent/x can not be written: No such file or directory");
+                        "/nonexistent/x cannot be written: No such file or directory");
     bench_close(&bench);
 }
 

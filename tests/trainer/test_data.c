@@ -220,7 +220,7 @@ static void digits(void **state)
     assert_memory_equal(dataset.labels, labels, sizeof(labels));
     dataset_close(&dataset);
     assert_false(idx_write("/nonexistent/x", labels, 4, 0, 0, &problem));
-    assert_non_null(strstr(problem.text, "/nonexistent/x can not be written: No such file"));
+    assert_non_null(strstr(problem.text, "/nonexistent/x cannot be written: No such file"));
 }
 
 static void permutation(void **state)

@@ -58,7 +58,7 @@ options+=(--steps 5)
 "${run[@]}" -n 3 "$server" "${options[@]}" --exchange | grep -q '^by_server: 3 ranks, 5 steps, ' || fail "--exchange"
 "${run[@]}" -n 4 "$server" "${options[@]}" --async --slow-ms 5 | grep -q '^by_server --async: 4 ranks, 5 steps, ' || fail "--slow-ms"
 "$ring" "${options[@]}" --model mnist-bn 2>&1 | grep -q 'mnist-bn: running averages are not shared' || fail mnist-bn
-"${run[@]}" -n 5 "$model" "${options[@]}" 2>&1 | grep -q 'can not be cut into 5 parts: it has 4 layers' || fail "5 parts"
+"${run[@]}" -n 5 "$model" "${options[@]}" 2>&1 | grep -q 'cannot be cut into 5 parts: it has 4 layers' || fail "5 parts"
 "$ring" --steps none 2>&1 | grep -q -- '--steps none: expected a whole number' || fail "--steps"
 [ $failed = 0 ] && echo "all right"
 exit $failed

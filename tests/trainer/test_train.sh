@@ -56,7 +56,7 @@ cp -r "$box/data" "$box/mixed"
 refused 1 'takes images of 1 x 28 x 28, the data for the test has 1 x 8 x 8' --data "$box/mixed"
 refused 1 "$box/none: No such file" --data "$box/data" --resume "$box/none"
 for path in /nonexistent/x "$box/empty"; do # before anything has been trained
-    refused 1 "$path can not be written" --data "$box/data" --checkpoint "$path"
+    refused 1 "$path cannot be written" --data "$box/data" --checkpoint "$path"
     grep -q 'Train Epoch' "$box/out" && fail "$path was refused too late"
 done
 refused 1 '/dev/full: not all metrics could be written to it' --data "$box/data" --epochs 1 --train-samples 64 \

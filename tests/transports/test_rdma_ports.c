@@ -345,7 +345,7 @@ static void count_left_out(void *arg, hoop_log_level_t level, const char *subsys
     (void)level;
     (void)subsystem;
     left_out +=
-        strstr(line, "does without fake1 port 1: rank 1 has no port in its network") != NULL;
+        strstr(line, "does not use fake1 port 1: rank 1 has no port in its network") != NULL;
 }
 
 /* The receiver has only one port. */

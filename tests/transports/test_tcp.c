@@ -506,7 +506,7 @@ static void test_no_connection(void **state)
                      HOOP_SYSTEM_ERROR);
     assert_null(link);
     assert_string_equal(pair.failure.text,
-                        "rank 1 cannot take in data connections: every port is taken");
+                        "rank 1 cannot accept data connections: every port is taken");
 
     assert_int_equal(pair_make(&pair), HOOP_OK);
     pair.sender->params.stream = no_stream;

@@ -395,7 +395,7 @@ static void test_forged_headers(void **state)
     struct hoop_tcp_header header = right;
     check_forged(header, HOOP_OK, "");
     header.kind++;
-    check_forged(header, HOOP_REMOTE_ERROR, "has no meaning");
+    check_forged(header, HOOP_REMOTE_ERROR, "is not known");
     header = right;
     header.payload_check++;
     check_forged(header, HOOP_REMOTE_ERROR, "damaged on the way");

@@ -133,7 +133,7 @@ static void test_numbers_of_ranks(void **state)
         if (n == 5) { /* one rank came twice, and from elsewhere */
             join.who.pid = 7;
             expect_refusal(&gather, &join, HOOP_INVALID_USAGE,
-                           "rank 4 came twice: as pid 104 on host h4 and as pid 7 on host h4");
+                           "rank 4 joined twice: as pid 104 on host h4 and as pid 7 on host h4");
         } else {
             (void)snprintf(sentence, sizeof(sentence),
                            "rank %u (pid %u, host h%u) joined with %u ranks, rank 4 (pid 104, host "
@@ -170,7 +170,7 @@ static void test_twice(void **state)
             join.who.pid = 9;
             (void)snprintf(join.who.host, sizeof(join.who.host), "other");
             (void)snprintf(sentence, sizeof(sentence),
-                           "rank %u came twice: as pid %u on host h%u and as pid 9 on host other",
+                           "rank %u joined twice: as pid %u on host h%u and as pid 9 on host other",
                            again, 100 + again, again);
             expect_refusal(&gather, &join, HOOP_INVALID_USAGE, sentence);
             assert_int_equal(hoop_gather_is_complete(&gather), after == 2);

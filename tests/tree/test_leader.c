@@ -89,7 +89,7 @@ static void test_contradictions(void **state)
         const char *text;
     } cases[] = {
         {5, 0, 0, HOOP_INVALID_USAGE,
-         "rank 0 came twice: as pid 1000 on host here and as pid 1000 on host here"},
+         "rank 0 joined twice: as pid 1000 on host here and as pid 1000 on host here"},
         {6, 5, 0, HOOP_MISMATCH,
          "rank 5 (pid 1005, host here) joined with 6 ranks, rank 0 (pid 1000, host here) with 5"},
         {5, 4, 3, HOOP_MISMATCH,
@@ -124,7 +124,7 @@ static void test_one_too_many(void **state)
     rank_expect_roster(&ranks[1], 2);
     rank_enter(&ranks[2], &rendezvous, 1);
     rank_say_join(&ranks[2], &join);
-    ranks_expect_failure(ranks, 3, 3, &rendezvous, HOOP_INVALID_USAGE, 1, "rank 1 came twice");
+    ranks_expect_failure(ranks, 3, 3, &rendezvous, HOOP_INVALID_USAGE, 1, "rank 1 joined twice");
 }
 
 /* ---- Deadlines ---------------------------------------------------------------------------- */

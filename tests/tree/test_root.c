@@ -342,7 +342,7 @@ static void test_not_here(void **state)
     assert_string_equal(
         failure.text,
         "the rendezvous cannot be served: 203.0.113.7:29500 is not an address of this "
-        "machine; 127.0.0.1 is for this machine alone, and the rendezvous is not");
+        "machine; 127.0.0.1 is a loopback address, where ranks of other machines cannot meet");
     rendezvous.address_count = HOOP_RENDEZVOUS_ADDRESSES; /* more than an error text has room for */
     for (uint32_t i = 0; i < HOOP_RENDEZVOUS_ADDRESSES; i++) {
         rendezvous.addresses[i] = elsewhere;
@@ -407,7 +407,7 @@ static void test_foreign(void **state)
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(try_serve(&rendezvous, &address, &failure), HOOP_INVALID_USAGE);
     assert_non_null(strstr(failure.text, "user 1002 listens there"));
-    assert_non_null(strstr(failure.text, "is not passed over"));
+    assert_non_null(strstr(failure.text, "is not skipped"));
     kill(other, SIGKILL);
     assert_int_equal(waitpid(other, NULL, 0), other);
     close(ready[0]);

@@ -21,7 +21,7 @@ static void test_contradictions(void **state)
         const char *text;
     } cases[] = {
         {5, 0, 0, HOOP_INVALID_USAGE,
-         "rank 0 came twice: as pid 1000 on host m0 and as pid 1000 on host m0"},
+         "rank 0 joined twice: as pid 1000 on host m0 and as pid 1000 on host m0"},
         {6, 5, 0, HOOP_MISMATCH,
          "rank 5 (pid 1005, host m0) joined with 6 ranks, rank 0 (pid 1000, host m0) with 5"},
         {5, 4, 3, HOOP_MISMATCH,
@@ -55,7 +55,7 @@ static void test_one_too_many(void **state)
     machine_say_join(&machines[2], 2, 2, 1);
     for (uint32_t i = 0; i < 3; i++) {
         client_expect_reject(&machines[i], HOOP_INVALID_USAGE, 1,
-                             "rank 1 came twice: as pid 1001 on host m1 and as pid 1001 on host "
+                             "rank 1 joined twice: as pid 1001 on host m1 and as pid 1001 on host "
                              "m2");
     }
     await_end(&rendezvous); /* both ranks have been told */
@@ -70,14 +70,14 @@ static void test_all_told(void **state)
     machines_gather(machines, 2, 4, 2, &rendezvous);
     machine_say_join(&machines[0], 0, 4, 0);
     machine_say_join(&machines[0], 0, 4, 2);
-    client_expect_reject(&machines[0], HOOP_INVALID_USAGE, 0, "rank 0 came twice");
-    client_expect_reject(&machines[1], HOOP_INVALID_USAGE, 0, "rank 0 came twice");
+    client_expect_reject(&machines[0], HOOP_INVALID_USAGE, 0, "rank 0 joined twice");
+    client_expect_reject(&machines[1], HOOP_INVALID_USAGE, 0, "rank 0 joined twice");
     assert_true(is_served(&rendezvous));
     const struct hoop_address address = serve(&rendezvous);
     machine_enter(&machines[1], &rendezvous, &address);
     machine_say_place(&machines[1], 1);
     machine_say_join(&machines[1], 1, 4, 3);
-    client_expect_reject(&machines[1], HOOP_INVALID_USAGE, 0, "rank 0 came twice");
+    client_expect_reject(&machines[1], HOOP_INVALID_USAGE, 0, "rank 0 joined twice");
     await_end(&rendezvous);
 }
 
@@ -99,7 +99,7 @@ static void test_missing(void **state)
     hoop_address_format(&at, address, sizeof(address));
     (void)snprintf(text, sizeof(text),
                    "ranks 2, 4, 5 of 6 did not arrive within 30000 ms, the others are on hosts m0, "
-                   "m1; 2 machines came to %s",
+                   "m1; 2 machines connected to %s",
                    address);
     machines_expect_failure(machines, 2, &rendezvous, HOOP_TIMEOUT, -1, text);
 }

@@ -57,7 +57,7 @@ devices() {
     local n
     run 60 "$build/tools/hoopinfo" --json
     says '"rxe0": "port 1, state ACTIVE.* gid 1 RoCE v2 0*ffff0a4d0001.*network 10.77.0.1/24' '"rxe3": "port 1' \
-        'why_not a software device: HOOP_IB_HCA'
+        'why_not a software device: it is used only where HOOP_IB_HCA'
     run 60 env HOOP_IB_HCA=rxe2 "$build/tools/hoopinfo" --json
     says '"rxe1": .*why_not HOOP_IB_HCA leaves it out' '"rxe2": .*usable true'
     # As many GIDs as VLANs and containers may make; one of the last is asked for.
@@ -137,7 +137,7 @@ rails() {
         HOOP_IB_HCA=$ports exec "$@"' sh "$perf/all_reduce_perf" -b 300004 -e 300004 -n 1 -w 0 -c 1 --no-bound
     table 1
     says 'rank 0: lane 1 to rank 1 by rxe2 port 1' 'rank 1: lane 1 from rank 0 by rxe3 port 1' \
-        'rank 1: lane 1 to rank 2 does without rxe3 port 1: rank 2 has no port in its network'
+        'rank 1: lane 1 to rank 2 does not use rxe3 port 1: rank 2 has no port in its network'
     for n in 2 3; do
         ip addr flush dev rdma$n
         ip addr add 10.77.0.$((n + 1))/24 dev rdma$n

@@ -185,15 +185,15 @@ static bool fuzz_blames(const char *text, uint32_t rank)
 
 /*
  * During the join others may know the rank only as the process that served the leader. And a rank
- * that comes after rank 0 is gone can only report that nobody serves, since rank 0 would have told
- * which ranks there are.
+ * that comes after rank 0 is gone can only report that no leader answers, since rank 0 would have
+ * told which ranks there are.
  */
 static bool fuzz_blames_joining(const char *text, const struct fuzz_event *event, pid_t pid)
 {
     char process[32];
     (void)snprintf(process, sizeof(process), "(pid %d)", (int)pid);
     return fuzz_blames(text, event->victim) || strstr(text, process) != NULL ||
-           (event->victim == 0 && (strstr(text, "nobody serves") != NULL ||
+           (event->victim == 0 && (strstr(text, "no leader answers") != NULL ||
                                    strstr(text, "did not find the root") != NULL));
 }
 

@@ -331,7 +331,7 @@ static void check_told(bool on_comm)
     assert_non_null(strstr(hoop_get_last_error(NULL), named));
     pthread_join(waiter.thread, NULL);
     assert_int_equal(waiter.result, HOOP_REMOTE_ERROR);
-    assert_non_null(strstr(waiter.sentence, "rank 0 ran nothing of a group"));
+    assert_non_null(strstr(waiter.sentence, "rank 0 ran no call of a group"));
     assert_non_null(strstr(waiter.sentence, named));
     assert_int_equal(value, 2);
     hoop_comm_destroy(comms[0]);

@@ -213,7 +213,7 @@ static void mapped_anew(const struct family_self *self)
         (void)map_at(self, in, PROT_WRITE);
     }
     EXPECT(self, hoop_all_gather(in, out, COUNT, HOOP_UINT8, comm, NULL) == HOOP_REMOTE_ERROR);
-    EXPECT(self, strstr(hoop_get_last_error(comm), "HOOP_CMA=0 reads none of it") != NULL);
+    EXPECT(self, strstr(hoop_get_last_error(comm), "HOOP_CMA=0 avoids such reads") != NULL);
     EXPECT(self, hoop_comm_destroy(comm) == HOOP_OK);
     comm = join(self);
     gather_from(self, comm, in);

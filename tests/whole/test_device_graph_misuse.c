@@ -175,7 +175,7 @@ static void replay_at_once(const struct family_self *self)
         EXPECT(self, hoop_cuda.stream_synchronize(other) == 0);
     }
     scene_settle(&scene);
-    await_failure(&scene, HOOP_INVALID_USAGE, "rank 0: two of one captured");
+    await_failure(&scene, HOOP_INVALID_USAGE, "rank 0: two graphs with the same captured");
     graph_drop(graph);
     scene_end(&scene);
 }
@@ -188,7 +188,7 @@ static void keep_log(void *arg, hoop_log_level_t level, const char *subsystem, c
     (void)level;
     (void)subsystem;
     (void)arg;
-    if (strstr(line, "captured call is replayed") != NULL) {
+    if (strstr(line, "captured call was replayed") != NULL) {
         (void)snprintf(logged, sizeof(logged), "%s", line);
         atomic_fetch_add(&log_lines, 1);
     }
@@ -231,7 +231,7 @@ static void replay_finalized(const struct family_self *self)
         EXPECT(self, hoop_comm_finalize(scene.comm) == HOOP_OK);
         replay_in_vain(&scene, graph, "its communicator was finalized");
     }
-    await_failure(&scene, HOOP_INVALID_USAGE, "rank 0: a captured call is replayed");
+    await_failure(&scene, HOOP_INVALID_USAGE, "rank 0: a captured call was replayed");
     graph_drop(graph);
     scene_end(&scene);
 }

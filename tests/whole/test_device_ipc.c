@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SAID "memory of CUDA's own goes through the host"
+#define SAID "memory of cudaMalloc() goes through the host"
 
 /* ---- In a rank ---- */
 

@@ -97,7 +97,7 @@ static void test_contradictions(void **state)
         hoop_result_t code;
         const char *a, *b;
     } expected[] = {
-        {HOOP_INVALID_USAGE, "rank 1 came twice", "pid"},
+        {HOOP_INVALID_USAGE, "rank 1 joined twice", "pid"},
         {HOOP_MISMATCH, "rank 1 (", "joined with "},
         {HOOP_MISMATCH, "HOOP_CHUNK_BYTES", "4096"},
     };

@@ -301,7 +301,8 @@ static void test_vector_arguments(void **state)
         const char *says;
     } wrongs[] = {
         {out, some, at, in, some, at, HOOP_UINT32, true, false, "comm is NULL"},
-        {out, some, at, in, some, at, HOOP_UINT32, false, true, "is not of hoop_stream_create()"},
+        {out, some, at, in, some, at, HOOP_UINT32, false, true,
+         "is neither from hoop_stream_create() nor a CUDA stream"},
         {out, some, at, in, some, at, HOOP_NUM_DATATYPES, false, false, "datatype is 12"},
         {out, some, at, in, some, at, -1, false, false, "datatype is -1"},
         {NULL, some, at, in, some, at, HOOP_UINT32, false, false, "sendbuff is NULL"},

@@ -283,10 +283,10 @@ static bool options_parse(int argc, char **argv, struct options *options)
         }
     }
     if (options->given_bytes != NULL && options->request != EXPLAIN) {
-        return wrong("--bytes", options->given_bytes, "--explain beside it");
+        return wrong("--bytes", options->given_bytes, "--explain with it");
     }
     if (options->given_ranks != NULL && options->request != EXPLAIN && options->request != TEST) {
-        return wrong("--ranks", options->given_ranks, "--explain or --test beside it");
+        return wrong("--ranks", options->given_ranks, "--explain or --test with it");
     }
     return optind == argc || wrong("argument", argv[optind], "options only; see --help");
 }

@@ -21,7 +21,7 @@ struct seat {
 static const char *const state_texts[] = {
     [PROCESS_ANSWERED] = "has answered",
     [PROCESS_STOPPED] = "is stopped, by a signal or a debugger",
-    [PROCESS_SILENT] = "does not answer: it ends, or another hoop",
+    [PROCESS_SILENT] = "does not answer: it is ending, or is busy with another hoopinfo",
     [PROCESS_UNREADABLE] = "answers what this hoopinfo cannot read: another version of hoop?",
 };
 
@@ -216,7 +216,7 @@ static void print_causes(const struct job *job)
         any |= print_cause(job, &seat);
     }
     if (waiting && !any) {
-        puts("All that is waited for waits itself: for each other, or it was a moment's wait.");
+        puts("Every rank that is waited for waits as well: for each other, or only for a moment.");
     }
 }
 

@@ -138,7 +138,7 @@ static struct rank *rank_find(const struct hooprun_attempt *attempt, pid_t pid)
 static void rank_say(const struct hooprun_attempt *attempt, int local_rank)
 {
     static const char starved[] =
-        ": since the start the kernel has killed for want of memory (see dmesg)";
+        ": since the start the kernel has killed processes for lack of memory (see dmesg)";
     const struct rank *rank = &attempt->ranks[local_rank];
     const int number = rank_number(attempt, local_rank);
     if (rank->signal == 0) {
@@ -232,8 +232,8 @@ static void refusal_hint(const char *program, int refusal, char *ret_text, size_
         snprintf(ret_text, bytes, "; it is a directory");
     } else if (there && refusal == ENOENT && path) {
         snprintf(ret_text, bytes,
-                 "; it is there, but not what runs it: see its first line, or what file(1) "
-                 "says of it");
+                 "; the file is there, but its interpreter is not: see its first line, or what "
+                 "file(1) says of it");
     } else if (there && (python || unfound)) {
         snprintf(ret_text, bytes, "; did you mean %s%s%s%s%s?", python ? "python3 " : "",
                  python ? program : "", python && unfound ? " or " : "", unfound ? "./" : "",

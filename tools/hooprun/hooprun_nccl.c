@@ -27,7 +27,7 @@ static bool nccl_find(char ret_path[PATH_MAX])
     static const char *const places[] = {"hoop", "shims/nccl"};
     char folder[PATH_MAX];
     if (!nccl_folder(folder)) {
-        fprintf(stderr, "hooprun: --nccl: cannot tell where libhoop lies\n");
+        fprintf(stderr, "hooprun: --nccl: cannot find out where libhoop is\n");
         return false;
     }
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {

@@ -355,8 +355,7 @@ static hoop_result_t rdma_check_blob(struct hoop_rdma_link *rdma, const struct r
     if ((blob->count != 0) != params->sending || blob->count > HOOP_RDMA_RANK_PORTS ||
         blob->immediate > 1) {
         return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                                "rank %u has %u RDMA ports, says its blob for lane %u, which "
-                                "cannot be",
+                                "rank %u sent an invalid number of RDMA ports, %u, for lane %u",
                                 params->peer, blob->count, params->lane);
     }
     rdma->immediate = rdma->immediate && blob->immediate != 0;
@@ -384,7 +383,7 @@ static hoop_result_t rdma_hear_queue(struct hoop_rdma_link *rdma, struct rdma_qu
             rdma_link_layer(params->sending ? rdma->context->port : rdma->ports[ret->port])) {
         return hoop_failure_set(&rdma->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
                                 "rank %u offers queue %06x, packet %06x, MTU %u, slots at %llx for "
-                                "port %u and lane %u, which cannot be",
+                                "port %u and lane %u, which is invalid",
                                 params->peer, peer->number, peer->sequence, peer->mtu,
                                 (unsigned long long)ret->slots, ret->port, params->lane);
     }
@@ -441,7 +440,7 @@ static void rdma_log_left_out(const struct hoop_rdma_link *rdma, uint32_t reach)
     for (uint32_t i = 0; i < rdma->port_count; i++) {
         if ((reach >> i & 1) == 0) {
             hoop_log(HOOP_LOG_INFO, HOOP_LOG_NET,
-                     "rank %u: lane %u to rank %u does without %s port %u: rank %u has no port in "
+                     "rank %u: lane %u to rank %u does not use %s port %u: rank %u has no port in "
                      "its network",
                      params->me, params->lane, params->peer, rdma->ports[i]->device,
                      rdma->ports[i]->port, params->peer);

@@ -65,9 +65,9 @@ static bool memory_take_for_region(uint64_t bytes)
         }
     }
     (void)hoop_error(HOOP_OUT_OF_MEMORY,
-                     "registering %llu bytes would take of the half that is kept for the slots of "
-                     "links: this process may lock %llu bytes in all (ulimit -l), %llu are "
-                     "registered, expected unlimited",
+                     "registering %llu bytes would use part of the half that is reserved for the "
+                     "slots of links: this process may lock %llu bytes in all (ulimit -l), %llu "
+                     "are registered, expected unlimited",
                      (unsigned long long)bytes, (unsigned long long)limit,
                      (unsigned long long)taken);
     return false;

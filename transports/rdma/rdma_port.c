@@ -177,7 +177,8 @@ const char *hoop_rdma_refusal(const struct hoop_verbs_port *port,
     }
     const bool named = rules->hca != NULL && rules->hca[0] != '^';
     if (port->software && !named && !rules->demanded) {
-        return "a software device: HOOP_IB_HCA or HOOP_TRANSPORT=rdma would have to ask for it";
+        return "a software device: it is used only where HOOP_IB_HCA or HOOP_TRANSPORT=rdma asks "
+               "for it";
     }
     return NULL;
 }

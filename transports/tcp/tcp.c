@@ -78,7 +78,7 @@ static hoop_result_t tcp_create(const struct hoop_link_params *params, struct ho
     if (result != HOOP_OK) {
         tcp_destroy(&tcp->base);
         return hoop_failure_set(failure, result, (int)params->me,
-                                "rank %u cannot take in data connections: %s", params->me,
+                                "rank %u cannot accept data connections: %s", params->me,
                                 hoop_thread_error());
     }
     hoop_blob_fill(ret_blob, &blob, sizeof(blob));
@@ -129,7 +129,7 @@ static hoop_result_t tcp_bind(struct hoop_link *link, const struct hoop_blob *pe
             hoop_address_format(&blob.data_address, text, sizeof(text));
         }
         return hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                                "rank %u takes in data of lane %u at %s, expected %s", params->peer,
+                                "rank %u accepts data of lane %u at %s, expected %s", params->peer,
                                 params->lane, text,
                                 params->sending ? "address and port" : "nowhere");
     }

@@ -140,11 +140,10 @@ static bool receiver_admits(struct tcp_receiver *receiver, const struct hoop_tcp
         return false;
     }
     if (header->kind != HOOP_TCP_DATA) {
-        (void)hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                               "rank %u sent a header of kind %016llx to rank %u (lane %u), which "
-                               "has no meaning",
-                               params->peer, (unsigned long long)header->kind, params->me,
-                               params->lane);
+        (void)hoop_failure_set(
+            &link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
+            "rank %u sent a header of kind %016llx to rank %u (lane %u), which is not known",
+            params->peer, (unsigned long long)header->kind, params->me, params->lane);
         return false;
     }
     return hoop_chunk_header_check(link, &header->chunk, xfer) == HOOP_OK;

@@ -131,7 +131,7 @@ static int open_beside(const char *path, char beside[NAME_MOST], char target[NAM
     struct stat status;
     char *real = realpath(path, NULL);
     if (real == NULL && lstat(path, &status) == 0) {
-        problem_say(problem, "%s can not be written: it is a link that leads to no file", path);
+        problem_say(problem, "%s cannot be written: it is a link that leads to no file", path);
         return -1;
     }
     const size_t bytes = (size_t)snprintf(target, NAME_MOST, "%s", real != NULL ? real : path);
@@ -145,7 +145,7 @@ static int open_beside(const char *path, char beside[NAME_MOST], char target[NAM
     if (locked && ftruncate(fd, 0) == 0) {
         return fd;
     }
-    problem_say(problem, "%s can not be written: %s", path,
+    problem_say(problem, "%s cannot be written: %s", path,
                 fd < 0 || locked ? strerror(errno) : "another process is writing it");
     if (fd >= 0) {
         close(fd);
@@ -158,7 +158,8 @@ bool safetensors_writable(const char *path, struct problem *problem)
     char beside[NAME_MOST], target[NAME_MOST];
     struct stat status;
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
-        return problem_say(problem, "%s can not be written: it is there, and no file", path);
+        return problem_say(problem, "%s cannot be written: it exists, but is not a regular file",
+                           path);
     }
     const int fd = open_beside(path, beside, target, problem);
     if (fd >= 0) {
@@ -185,7 +186,7 @@ bool safetensors_write(const char *path, const struct safetensor *tensors, int t
     if (good) {
         sync_folder(target);
     } else {
-        problem_say(problem, "%s can not be written: %s", path, strerror(errno));
+        problem_say(problem, "%s cannot be written: %s", path, strerror(errno));
         unlink(beside);
     }
     free(header);
@@ -326,8 +327,8 @@ static bool check_places(const struct safetensors *file, size_t length, struct p
     free(places);
     return (i == count && end == file->data_bytes) ||
            problem_say(problem,
-                       "%s: damaged: its tensors are not, one behind the other, its %zu bytes of "
-                       "data: see byte %llu",
+                       "%s: damaged: its tensors do not fill its %zu bytes of data one after the "
+                       "other: see byte %llu",
                        file->path, file->data_bytes, end);
 }
 
@@ -338,8 +339,8 @@ static bool check_header(const struct safetensors *file, size_t length, struct p
     const char *end = file->header[0] == '{' ? json_skip(file->header) : NULL;
     return (end != NULL && json_blank(end) == file->header + length) ||
            problem_say(problem,
-                       "%s: no safetensors file, or a damaged one: its header is "
-                       "no JSON object of %zu bytes",
+                       "%s: not a safetensors file, or a damaged one: its header is no JSON object "
+                       "of %zu bytes",
                        file->path, length);
 }
 
@@ -350,7 +351,8 @@ static bool read_parts(struct safetensors *file, FILE *from, size_t file_bytes,
     if (!read_all(from, &length, sizeof(length)) || length > HEADER_MOST ||
         length > file_bytes - sizeof(length)) {
         return problem_say(
-            problem, "%s: no safetensors file, or a damaged one: its header should have %llu bytes",
+            problem,
+            "%s: not a safetensors file, or a damaged one: its header should have %llu bytes",
             file->path, (unsigned long long)length);
     }
     file->data_bytes = file_bytes - sizeof(length) - (size_t)length;
@@ -381,7 +383,7 @@ bool safetensors_read(struct safetensors *file, const char *path, struct problem
     }
     const bool good = S_ISREG(status.st_mode)
                           ? read_parts(file, from, (size_t)status.st_size, problem)
-                          : problem_say(problem, "%s: it is there, and no file", path);
+                          : problem_say(problem, "%s: it exists, but is not a regular file", path);
     fclose(from);
     return good;
 }
@@ -399,12 +401,12 @@ const void *safetensors_find(const struct safetensors *file, const char *name, c
     const char *tensor = json_value(file->header, name);
     unsigned long long begin = 0, end = 0;
     if (tensor == NULL || !tensor_place(tensor, &begin, &end)) {
-        problem_say(problem, "%s: there is no tensor %s in it", file->path, name);
+        problem_say(problem, "%s: it has no tensor %s", file->path, name);
         return NULL;
     }
     if (!json_is_string(json_value(tensor, "dtype"), type) ||
         end - begin != count * type_bytes(type)) {
-        problem_say(problem, "%s: %s has %llu bytes, and not %zu elements of %s", file->path, name,
+        problem_say(problem, "%s: %s has %llu bytes, expected %zu elements of %s", file->path, name,
                     end - begin, count, type);
         return NULL;
     }

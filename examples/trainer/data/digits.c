@@ -223,7 +223,7 @@ static bool folder_make(char *ret, size_t bytes, struct problem *problem)
         snprintf(ret, bytes, "%s/.cache/hoop/digits-%d", home, VERSION);
     } else {
         return problem_say(problem,
-                           "neither XDG_CACHE_HOME nor HOME names a folder for the digits");
+                           "neither XDG_CACHE_HOME nor HOME is set: no folder for the digits");
     }
     for (char *slash = strchr(ret + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';

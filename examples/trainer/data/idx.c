@@ -159,5 +159,5 @@ bool idx_write(const char *path, const uint8_t *data, int count, int height, int
     good = good && fwrite(data, 1, bytes, file) == bytes;
     good = (file == NULL || fclose(file) == 0) && good;
     return (good && rename(beside, path) == 0) ||
-           problem_say(problem, "%s can not be written: %s", path, strerror(errno));
+           problem_say(problem, "%s cannot be written: %s", path, strerror(errno));
 }

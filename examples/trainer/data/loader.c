@@ -113,7 +113,7 @@ struct loader *loader_create(const struct dataset *dataset, int batch, int worke
     }
     while (loader->started < workers) {
         if (pthread_create(&loader->threads[loader->started], NULL, loader_work, loader) != 0) {
-            problem_say(problem, "thread %d of %d for loading can not be started", loader->started,
+            problem_say(problem, "thread %d of %d for loading cannot be started", loader->started,
                         workers);
             loader_destroy(loader);
             return NULL;

@@ -229,7 +229,7 @@ struct net *net_create_part(const struct model *model, int part, int parts, int 
     }
     if (parts > layers) {
         problem_say(problem,
-                    "the model %s can not be cut into %d parts: it has %d layers with weights",
+                    "the model %s cannot be cut into %d parts: it has %d layers with weights",
                     model->name, parts, layers);
         return NULL;
     }

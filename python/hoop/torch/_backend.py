@@ -137,7 +137,7 @@ class Life(Verbs):
                 pass
             raise DistBackendError(
                 f"the operation was not complete after the {self._timeout.total_seconds():g} s "
-                "that set_timeout() allows; the group is at its end"
+                "that set_timeout() allows; the group can no longer be used"
             ) from None
 
     def failed(self, caught: BaseException) -> BaseException:

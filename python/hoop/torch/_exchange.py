@@ -38,7 +38,7 @@ def meet(store: Store, key: str, size: int, rank: int, timeout: float, name: str
         try:
             token = UniqueId(store.get(key))
         except RuntimeError as caught:
-            raise DistBackendError(f"rank {first} has not come: {caught}") from None
+            raise DistBackendError(f"rank {first} has not arrived: {caught}") from None
     name = name.encode()[:127].decode(errors="ignore")  # torch's names may be longer
     met = False
     try:
@@ -141,9 +141,9 @@ class Channel:
         until, pause = time.monotonic() + self._timeout, 0.001
         while not store.check([self._key]):
             if self._meeting.done():
-                raise DistBackendError(f"rank {self._other} is not awaited any more")
+                raise DistBackendError(f"rank {self._other} is no longer awaited")
             if time.monotonic() > until:
-                raise DistBackendError(f"rank {self._other} has not come in {self._timeout:g} s")
+                raise DistBackendError(f"rank {self._other} has not arrived within {self._timeout:g} s")
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 

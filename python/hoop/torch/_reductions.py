@@ -19,7 +19,7 @@ from ._types import PREMUL_SUM, REDUCED, check_fold, fold, moved, reduced
 def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
     if tensor.layout != torch.strided:
         if reduce_op.op != torch.distributed.ReduceOp.SUM:
-            raise ValueError(f"hoop adds sparse tensors; this is {reduce_op.op}")
+            raise ValueError(f"hoop can only sum sparse tensors, not apply {reduce_op.op}")
         return sparse_sum(group, tensor)
     dense = dense_in_place(tensor)
     known = _known(group, dense, reduce_op)
@@ -155,7 +155,7 @@ def sparse_sum(group: Ranks, tensor: torch.Tensor) -> Operation:
     """Gathers all ranks' entries, padded to the most that any rank has, and lets torch add them. First it waits
     for all ranks' numbers of entries, even if the operation is asynchronous."""
     if tensor.layout != torch.sparse_coo:
-        raise TypeError(f"hoop adds sparse COO tensors, and not {tensor.layout}")
+        raise TypeError(f"hoop can sum sparse COO tensors, but not {tensor.layout}")
     own = tensor.coalesce()
     counts, counted = gathering(group, torch.tensor([own._nnz()]))
     group.now(Operation(counted))

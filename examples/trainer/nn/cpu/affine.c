@@ -60,7 +60,7 @@ static dnnl_stream_t stream;
 static bool dnnl_good(dnnl_status_t status, const char *name, struct problem *problem)
 {
     return status == dnnl_success ||
-           problem_say(problem, "oneDNN can not make the layer %s: status %d", name, (int)status);
+           problem_say(problem, "oneDNN cannot make the layer %s: status %d", name, (int)status);
 }
 
 /* An error in a step ends the process: there is no way to go on. */
@@ -268,7 +268,7 @@ static bool affine_create(struct layer *layer, const struct affine_shape *s,
     dnnl_primitive_desc_destroy(forward);
     dnnl_primitive_desc_destroy(gradients);
     dnnl_primitive_desc_destroy(backward);
-    return good || problem_say(problem, "oneDNN can not make the layer %s", layer->row->name);
+    return good || problem_say(problem, "oneDNN cannot make the layer %s", layer->row->name);
 }
 
 static bool conv_patches(struct layer *layer, struct problem *problem)
