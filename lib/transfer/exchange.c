@@ -435,10 +435,11 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
 {
     exchange->transfers = transfers;
     exchange->failure = failure;
+    struct hoop_transfer **first = &exchange->first;
     for (struct hoop_transfer *t = transfers; t != NULL; t = t->next) {
         struct hoop_transfer **last = &exchange->last[t->peer][t->sending];
         t->exchange = exchange;
-        t->before = *last;
+        t->behind = NULL;
         t->link = NULL;
         t->moved = 0;
         t->notice = (struct hoop_notice){0};
@@ -452,8 +453,15 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
             hoop_board_site(t->site, (uint32_t)t->sequence), memory_order_relaxed);
         t->done = t->peer == exchange->me;
         t->state = exchange_is_noticed(exchange, t) ? HOOP_TRANSFER_NOTICE : HOOP_TRANSFER_CHUNKS;
+        if (*last != NULL) {
+            (*last)->behind = t;
+        } else if (!t->done) {
+            *first = t;
+            first = &t->beside;
+        }
         *last = t;
     }
+    *first = NULL;
     for (struct hoop_transfer *t = transfers; t != NULL; t = t->next) {
         exchange->last[t->peer][t->sending] = NULL;
     }
@@ -462,15 +470,21 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
 
 enum hoop_poll hoop_exchange_poll(struct hoop_exchange *exchange)
 {
-    bool moved = false, left = false;
-    for (struct hoop_transfer *t = exchange->transfers;
-         t != NULL && exchange->failure->code == HOOP_OK; t = t->next) {
-        if (!t->done && (t->before == NULL || t->before->done)) {
-            moved = exchange_turn(t) || moved;
+    bool moved = false;
+    struct hoop_transfer **at = &exchange->first;
+    while (*at != NULL && exchange->failure->code == HOOP_OK) {
+        struct hoop_transfer *t = *at;
+        moved = exchange_turn(t) || moved;
+        if (!t->done) {
+            at = &t->beside;
+        } else if (t->behind != NULL) {
+            t->behind->beside = t->beside;
+            *at = t->behind;
+        } else {
+            *at = t->beside;
         }
-        left = left || !t->done;
     }
-    if (!left || exchange->failure->code != HOOP_OK) {
+    if (exchange->first == NULL || exchange->failure->code != HOOP_OK) {
         return HOOP_POLL_DONE;
     }
     return moved ? HOOP_POLL_BUSY : HOOP_POLL_IDLE;
@@ -479,9 +493,5 @@ enum hoop_poll hoop_exchange_poll(struct hoop_exchange *exchange)
 const struct hoop_transfer *hoop_exchange_awaited(const struct hoop_exchange *exchange,
                                                   const struct hoop_transfer *from)
 {
-    const struct hoop_transfer *at = from != NULL ? from->next : exchange->transfers;
-    while (at != NULL && at->done) {
-        at = at->next;
-    }
-    return at;
+    return from != NULL ? from->beside : exchange->first;
 }

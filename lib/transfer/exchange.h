@@ -83,7 +83,8 @@ struct hoop_transfer {
     bool looked, staged;
     hoop_cu_context_t context; /* valid once looked; NULL: host memory */
     /* From here on the exchange's, which initializes it. */
-    struct hoop_transfer *before; /* the previous transfer on the same link */
+    struct hoop_transfer *behind; /* the next transfer on the same link, which waits for this one */
+    struct hoop_transfer *beside; /* the first transfer of another link that is not done */
     struct hoop_exchange *exchange;
     struct hoop_link *link;
     enum hoop_transfer_state state;
@@ -100,7 +101,7 @@ struct hoop_transfer {
 /* Copies a transfer that is not started. */
 static inline void hoop_transfer_copy(struct hoop_transfer *to, const struct hoop_transfer *from)
 {
-    memcpy(to, from, offsetof(struct hoop_transfer, before));
+    memcpy(to, from, offsetof(struct hoop_transfer, behind));
 }
 
 struct hoop_exchange {
@@ -120,6 +121,7 @@ struct hoop_exchange {
     struct hoop_exchange_ways **ways; /* [n] for each receiver; NULL: nothing was learned yet */
     struct hoop_mapping *mappings;    /* [n] a region of each peer */
     struct hoop_transfer *transfers;
+    struct hoop_transfer *first;  /* of each link the first that is not done: these can move */
     struct hoop_failure *failure; /* the comm's, in which the first error wins */
 };
 
@@ -138,7 +140,8 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
 /* After DONE with a failure, xfers may still be posted: see hoop_engine_poll(). */
 enum hoop_poll hoop_exchange_poll(struct hoop_exchange *exchange);
 
-/* The first transfer after `from` (NULL: the first of all) that is not done; NULL: none. */
+/* Goes through the transfers that are waited for, the first that is not done of each link: the one
+ * after `from`, NULL for the first; NULL: there is none. */
 const struct hoop_transfer *hoop_exchange_awaited(const struct hoop_exchange *exchange,
                                                   const struct hoop_transfer *from);
 
