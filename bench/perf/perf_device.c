@@ -51,6 +51,9 @@ static struct {
 #undef DEVICE_FIELD
 } driver;
 
+/* NULL: the driver is older than CUDA 12.4. */
+static int (*device_load_kernel)(void *kernel);
+
 static pthread_once_t device_once = PTHREAD_ONCE_INIT;
 static int devices;          /* how many; written once */
 static char device_why[256]; /* why there are none */
@@ -74,6 +77,8 @@ static bool device_bind(void *library)
         }
         memcpy(calls[i].place, &found, sizeof found);
     }
+    void *load = dlsym(library, "cuFuncLoad");
+    memcpy(&device_load_kernel, &load, sizeof load);
     return true;
 }
 
@@ -173,7 +178,12 @@ void *perf_device_module(const void *image)
 void *perf_device_kernel(void *module, const char *name)
 {
     void *kernel = NULL;
-    return driver.function(&kernel, module, name) == 0 ? kernel : NULL;
+    if (driver.function(&kernel, module, name) != 0) {
+        return NULL;
+    }
+    /* Else it is loaded by its first launch, which may wait for all streams, and some of those may
+     * wait for ranks of this very thread. */
+    return device_load_kernel == NULL || device_load_kernel(kernel) == 0 ? kernel : NULL;
 }
 
 int perf_device_launch(void *kernel, unsigned blocks, unsigned threads, void *argument)
