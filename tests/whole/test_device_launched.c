@@ -200,11 +200,9 @@ static void lack_memory(const struct family_self *self)
     const struct scene scene = scene_make(self);
     fill_in(&scene, 7, 0);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    hoop_cu_address_t used = self->rank == 0 ? use_up(self) : 0;
+    const hoop_cu_address_t used = self->rank == 0 ? use_up(self) : 0;
     for (int round = 0; round < 4; round++) {
-        if (round == 2 && self->rank == 0) {
-            EXPECT(self, hoop_cuda.free(used) == 0);
-        }
+        EXPECT(self, round != 2 || self->rank != 0 || hoop_cuda.free(used) == 0);
         fill_in(&scene, round, SLOW_US / 4);
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
         EXPECT(self, self->rank != 0 || is_busy(scene.stream) == (round >= 2));
