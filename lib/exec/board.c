@@ -98,13 +98,12 @@ void hoop_board_finish(struct hoop_board *board)
     memset(board, 0, sizeof(*board));
 }
 
-void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank)
+void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank, size_t bytes)
 {
-    if (!board->mapped[rank]) {
-        board->mapped[rank] = true;
+    if (board->mapped[rank] < bytes) {
+        board->mapped[rank] = bytes;
         /* where the kernel cannot (before Linux 5.14) they are mapped as they are used */
-        (void)madvise(board->slabs + (size_t)rank * HOOP_SLABS_BYTES, HOOP_SLABS_BYTES,
-                      MADV_POPULATE_WRITE);
+        (void)madvise(board->slabs + (size_t)rank * HOOP_SLABS_BYTES, bytes, MADV_POPULATE_WRITE);
     }
 }
 

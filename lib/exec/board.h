@@ -158,7 +158,7 @@ struct hoop_board {
     uint8_t *scratch; /* two pages, private */
     const void **src; /* [n], for folds */
     void **dst;       /* [n] */
-    bool *mapped;     /* [n] hoop_board_map_slabs() was called for that rank */
+    size_t *mapped;   /* [n] bytes of that rank's slabs: hoop_board_map_slabs() */
     uint64_t *stuck;  /* [n] gates that hoop_gates_close() closed on a writer: their words */
 };
 
@@ -301,9 +301,9 @@ static inline const void *hoop_board_cell(const struct hoop_board *board, uint32
 size_t hoop_board_cycle(size_t bytes);
 uint32_t hoop_board_around(size_t bytes);
 
-/* Maps a rank's slabs into this process, once, so that no later call is slow because it is the
- * first to touch a page. */
-void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank);
+/* Maps the first bytes of a rank's slabs into this process, once, so that no later call is slow
+ * because it is the first to touch a page. */
+void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank, size_t bytes);
 
 /* Takes room in all areas for the `bytes` that each contributing rank publishes in this operation,
  * and says in this rank's first cell where. hoop_board_has_room() must have returned true. */

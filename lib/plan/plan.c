@@ -1,6 +1,7 @@
 /* The choice of algorithm (see plan.h). docs/inside/tuning.md has measurements behind it. */
 #include "plan/plan.h"
 
+#include "algo/taking.h"
 #include "exec/board.h"
 #include "reduce/reduce.h"
 
@@ -392,7 +393,8 @@ static void plan_cma(struct hoop_plan *plan)
     plan->scratch = hoop_algo_scratch(plan);
 }
 
-/* Small chunks go round in as much memory as large ones. Ranks that share a CPU share its cache. */
+/* Small chunks go round in as much memory as large ones, and that of several writers, all of which
+ * one rank reads, in as much as that of one. Ranks that share a CPU share its cache. */
 static void plan_slab(const struct hoop_agreement *agreed, struct hoop_plan *plan)
 {
     const uint64_t blocks =
@@ -405,7 +407,10 @@ static void plan_slab(const struct hoop_agreement *agreed, struct hoop_plan *pla
                plan->count <= slab / 2 / plan->type_bytes / blocks) {
             slab /= 2;
         }
-        plan->slabs = (uint32_t)(HOOP_SLABS_BYTES / slab);
+        const bool all_write = hoop_blocks_for_others(plan->collective, plan->n, false) > 0;
+        const uint32_t writers = all_write && plan->n > 2 ? plan->n - 1 : 1;
+        const size_t slabs = HOOP_SLABS_BYTES / slab / writers;
+        plan->slabs = slabs > 2 ? (uint32_t)slabs : 2;
     }
     plan->chunk = slab / plan->type_bytes;
 }

@@ -172,7 +172,7 @@ static void test_asked(void **state)
     free(grid);
 }
 
-static struct hoop_plan slabs_of(bool oversubscribed, enum hoop_collective collective,
+static struct hoop_plan slabs_of(bool oversubscribed, enum hoop_collective collective, uint32_t n,
                                  uint64_t count)
 {
     const struct hoop_agreement agreed = {
@@ -181,33 +181,50 @@ static struct hoop_plan slabs_of(bool oversubscribed, enum hoop_collective colle
         .collective = collective, .type = HOOP_FLOAT32, .root = 1, .count = count};
     const struct hoop_reach reach = {0};
     struct hoop_plan plan;
-    hoop_plan_begin(&plan, &signature, 0, 4, false);
+    hoop_plan_begin(&plan, &signature, 0, n, false);
     hoop_plan_choose(&agreed, &reach, &plan);
     assert_int_equal(plan.algo, HOOP_ALGO_SLAB);
     return plan;
 }
 
-/* Who writes for others only goes on to memory that nobody's own cache has, by whatever sizes. */
+static void check_slabs(enum hoop_collective collective, uint32_t n, uint64_t count, bool all_write)
+{
+    const struct hoop_plan plan = slabs_of(false, collective, n, count);
+    const uint64_t bytes = plan.chunk * plan.type_bytes;
+    const uint64_t most = HOOP_SLABS_BYTES / (all_write ? n - 1 : 1);
+    assert_int_equal(plan.slabs, most / bytes > 2 ? most / bytes : 2);
+    assert_true(bytes >= n * count * 4 || bytes == HOOP_SLAB_BYTES ||
+                collective != HOOP_COLL_SCATTER);
+    assert_true(hoop_slab_turns(&plan) >= 1);
+    assert_int_equal(slabs_of(true, collective, n, count).slabs, 2);
+}
+
+/* Who writes for others only goes on to memory that nobody's own cache has, by whatever sizes; what
+ * one rank reads of many is no more than that together. */
 static void test_slabs(void **state)
 {
     (void)state;
-    static const enum hoop_collective rooted[] = {HOOP_COLL_BROADCAST, HOOP_COLL_SCATTER,
-                                                  HOOP_COLL_GATHER, HOOP_COLL_REDUCE};
+    static const struct {
+        enum hoop_collective collective;
+        bool all_write;
+    } rooted[] = {{HOOP_COLL_BROADCAST, false},
+                  {HOOP_COLL_SCATTER, false},
+                  {HOOP_COLL_GATHER, true},
+                  {HOOP_COLL_REDUCE, true}};
     for (size_t i = 0; i < sizeof(rooted) / sizeof(rooted[0]); i++) {
-        for (uint64_t count = 1; count <= 1 << 22; count *= 2) {
-            const struct hoop_plan plan = slabs_of(false, rooted[i], count);
-            const uint64_t bytes = plan.chunk * plan.type_bytes;
-            assert_int_equal(plan.slabs * bytes, HOOP_SLABS_BYTES);
-            assert_true(bytes >= plan.n * count * 4 || bytes == HOOP_SLAB_BYTES ||
-                        rooted[i] != HOOP_COLL_SCATTER);
-            assert_true(hoop_slab_turns(&plan) >= 1);
-            assert_int_equal(slabs_of(true, rooted[i], count).slabs, 2);
+        const enum hoop_collective collective = rooted[i].collective;
+        for (uint32_t n = 2; n <= 64; n += n < 6 ? 1 : 29) {
+            for (uint64_t count = 1; count <= 1 << 22; count *= 2) {
+                check_slabs(collective, n, count, rooted[i].all_write);
+            }
         }
-        assert_int_equal(slabs_of(false, rooted[i], 1 << 14).slabs,
-                         rooted[i] == HOOP_COLL_SCATTER ? 8 : 32);
+        assert_int_equal(slabs_of(false, collective, 2, 1 << 14).slabs,
+                         collective == HOOP_COLL_SCATTER ? 16 : 32);
+        assert_int_equal(slabs_of(false, collective, 64, 1 << 20).slabs,
+                         rooted[i].all_write ? 2 : 8);
     }
-    assert_int_equal(slabs_of(false, HOOP_COLL_ALL_GATHER, 1 << 20).slabs, 2);
-    assert_int_equal(slabs_of(false, HOOP_COLL_ALL_REDUCE, 1 << 20).slabs, 2);
+    assert_int_equal(slabs_of(false, HOOP_COLL_ALL_GATHER, 4, 1 << 20).slabs, 2);
+    assert_int_equal(slabs_of(false, HOOP_COLL_ALL_REDUCE, 4, 1 << 20).slabs, 2);
 }
 
 int main(void)
