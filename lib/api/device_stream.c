@@ -172,8 +172,7 @@ static bool work_each(struct hoop_work *work, bool (*fn)(void *arg, const struct
                                                      : request_context(request),
         .stream = request->stream,
         .bytes = hoop_device_buffers_need(&what, request->in, request->out),
-        .may_stay = collective < HOOP_COLL_COUNT && collective != HOOP_COLL_ALLTOALLV &&
-                    request->signature.op != HOOP_OP_PRE_MUL_SUM,
+        .may_stay = collective < HOOP_COLL_COUNT && collective != HOOP_COLL_ALLTOALLV,
     };
     if (collective != HOOP_TRANSFER) {
         return fn(arg, &call);

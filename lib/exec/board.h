@@ -94,9 +94,11 @@ struct hoop_announce {
     uint64_t choice : 2;   /* rank 0's, valid for all: cost/learned.h */
     uint64_t device;       /* of both buffers, by a number known to all; 0: not on a device */
 };
-/* After an announcement with a device: the devices that this one reaches, terminated by 0. */
-#define HOOP_ANNOUNCE_CELL_PEERS (HOOP_CELL_DATA_BYTES / sizeof(uint64_t))
-#define HOOP_ANNOUNCE_PEERS (HOOP_ANNOUNCE_CELL_PEERS * (HOOP_BOARD_CELLS - 1))
+/* After an announcement with a device, in the next cells: the factor of this rank's input in a sum
+ * with factors, and the devices that this one reaches, terminated by 0. */
+#define HOOP_ANNOUNCE_CELL_WORDS (HOOP_CELL_DATA_BYTES / sizeof(uint64_t))
+#define HOOP_ANNOUNCE_WORDS (HOOP_ANNOUNCE_CELL_WORDS * (HOOP_BOARD_CELLS - 1))
+#define HOOP_ANNOUNCE_PEERS (HOOP_ANNOUNCE_WORDS - 1)
 
 /*
  * Fields are two lines apart as a precaution: cores may fetch lines in pairs, and a peer that polls

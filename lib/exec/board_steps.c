@@ -104,7 +104,7 @@ static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_boar
     const uint32_t n_dst = board_lay(board, op, step);
     if (worker != NULL) {
         return worker->fold(worker->arg, &op->reduction, board->dst, n_dst, board->src, board->n,
-                            src->count);
+                            op->factors, src->count);
     }
     const hoop_result_t result =
         op->scratch != NULL ? board_fetch(board, op, src, ret_whose) : HOOP_OK;

@@ -19,8 +19,10 @@
  */
 struct hoop_board_worker {
     hoop_result_t (*copy)(void *arg, void *to, const void *from, size_t bytes);
+    /* factors: [n_src], by which sources are multiplied first; or NULL */
     hoop_result_t (*fold)(void *arg, const struct hoop_reduction *reduction, void *const *dst,
-                          unsigned n_dst, const void *const *src, unsigned n_src, size_t count);
+                          unsigned n_dst, const void *const *src, unsigned n_src,
+                          const uint64_t *factors, size_t count);
     /* Called when nothing more is launched for now. */
     hoop_result_t (*end)(void *arg);
     /* HOOP_OK: all of it is done. HOOP_AGAIN: not yet. Otherwise: why it never will be. */
@@ -42,7 +44,8 @@ struct hoop_board_op {
     void *out;
     const void *const *ins; /* [n] every member's, where the plan touches them; else NULL */
     void *const *outs;
-    const uint8_t *far; /* [n] HOOP_FAR_ bits: which are addresses in another process */
+    const uint8_t *far;      /* [n] HOOP_FAR_ bits: which are addresses in another process */
+    const uint64_t *factors; /* [n] of every member's input, for a worker; or NULL */
     /* plan->scratch elements, for what is read from other processes to be folded; or NULL. */
     void *scratch;
     const struct hoop_board_worker *worker; /* NULL: this CPU does the work */

@@ -272,7 +272,7 @@ hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);
  * memory of a context to another context, all of it at once.
  */
 
-#define HOOP_CUDA_MOST_PEERS 48u
+#define HOOP_CUDA_MOST_PEERS 47u
 
 /*
  * Fills in the ids of the devices, among those that this process sees, whose memory `device` can

@@ -38,6 +38,10 @@ static void operation_prepare(struct hoop_operation *operation)
     operation->steps.outs = operation->buffers.outs;
     operation->steps.far = operation->buffers.far;
     operation->steps.worker = operation->device != 0 ? hoop_operation_worker(operation) : NULL;
+    operation->steps.factors =
+        operation->device != 0 && hoop_request_has_factor(&operation->request)
+            ? operation->buffers.factors
+            : NULL;
     operation->steps.work = HOOP_BOARD_IDLE;
     operation->steps.k = operation->steps.cursor = 0;
 }
@@ -431,7 +435,7 @@ static void operation_begin(struct hoop_operation *operation)
         operation_start_exchange(operation);
         return;
     }
-    if (__builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0) &&
+    if (hoop_request_has_factor(request) && operation->device == 0 &&
         hoop_operation_scale(operation) != HOOP_OK) {
         operation->state = OP_DONE;
         return;

@@ -53,6 +53,11 @@ struct hoop_request {
 /* The op, also on the wire, of a sum whose inputs are multiplied by a factor of each rank. */
 #define HOOP_OP_PRE_MUL_SUM ((uint32_t)HOOP_NUM_OPS)
 
+static inline bool hoop_request_has_factor(const struct hoop_request *request)
+{
+    return __builtin_expect(request->signature.op == HOOP_OP_PRE_MUL_SUM, 0);
+}
+
 /* What an operation needs from its comm. */
 struct hoop_operation_env {
     struct hoop_board *board;

@@ -139,15 +139,17 @@ enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation)
     return HOOP_POLL_BUSY;
 }
 
-/* Does this kind of request suit a device? Small ones go through the board's cells. */
+/* Does this kind of request suit a device? Small ones go through the board's cells; and alone it
+ * would be a copy, without its factor. */
 static bool operation_suits_device(const struct hoop_operation *operation,
                                    const struct hoop_request *request)
 {
     const struct hoop_signature *s = &request->signature;
     const struct hoop_board *board = operation->env.board;
     if (operation->env.over_links || s->collective >= HOOP_COLL_COUNT ||
-        s->collective == HOOP_COLL_ALLTOALLV || s->op == HOOP_OP_PRE_MUL_SUM ||
-        (board->n > 1 && s->count * hoop_datatype_bytes((hoop_datatype_t)s->type) <=
+        s->collective == HOOP_COLL_ALLTOALLV ||
+        (board->n == 1 ? hoop_request_has_factor(request)
+                       : s->count * hoop_datatype_bytes((hoop_datatype_t)s->type) <=
                              operation->oneshot_most[s->collective])) {
         return false;
     }
@@ -194,6 +196,7 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
     const bool may = operation_may_run_on_device(operation, request, shows, &its);
     hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
     if (!may || board->n == 1 || !operation_is_folded_by_one(request) ||
+        hoop_request_has_factor(request) ||
         !hoop_buffers_are_known(&operation->buffers, &plan, &its, ret->context)) {
         return may || shows ? HOOP_LAUNCH_NOT : HOOP_LAUNCH_BY_HOST;
     }
@@ -211,6 +214,7 @@ static void operation_name_device(struct hoop_operation *operation)
 {
     const struct hoop_staging *staging = &operation->staging;
     operation->buffers.launched = operation->launched;
+    operation->buffers.factor = operation->request.scalar;
     const bool apart = operation->env.one_process && !staging->primary;
     operation->meets = staging->n_peers > 0 && !apart && hoop_buffers_let_in(&operation->buffers);
     operation->device = staging->device ^ (apart ? (uintptr_t)staging->context : 0);

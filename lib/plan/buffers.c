@@ -15,9 +15,11 @@ hoop_result_t hoop_buffers_init(struct hoop_buffers *buffers)
     buffers->ins = calloc(n, sizeof(*buffers->ins));
     buffers->outs = calloc(n, sizeof(*buffers->outs));
     buffers->far = calloc(n, sizeof(*buffers->far));
+    buffers->factors = calloc(n, sizeof(*buffers->factors));
     buffers->in_use = calloc(n, sizeof(*buffers->in_use));
     buffers->out_use = calloc(n, sizeof(*buffers->out_use));
-    if (!buffers->ins || !buffers->outs || !buffers->far || !buffers->in_use || !buffers->out_use) {
+    if (!buffers->ins || !buffers->outs || !buffers->far || !buffers->factors || !buffers->in_use ||
+        !buffers->out_use) {
         hoop_buffers_finish(buffers);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the operations of %u ranks", n);
     }
@@ -32,6 +34,7 @@ void hoop_buffers_finish(struct hoop_buffers *buffers)
     free(buffers->ins);
     free(buffers->outs);
     free(buffers->far);
+    free(buffers->factors);
     free(buffers->in_use);
     free(buffers->out_use);
     free((void *)atomic_load(&buffers->known));
@@ -120,18 +123,19 @@ static void buffers_say(const struct hoop_buffers *buffers, const struct hoop_re
     *ret_offset = ref->offset;
 }
 
-/* Posts the announcement followed by the peers of its device. */
-static void buffers_post_peers(const struct hoop_buffers *buffers,
+/* Posts the announcement followed by the factor and the peers of its device. */
+static void buffers_post_there(const struct hoop_buffers *buffers,
                                const struct hoop_announce *announce, bool meets)
 {
     struct {
         struct hoop_announce announce;
+        uint64_t factor;
         uint64_t peers[HOOP_ANNOUNCE_PEERS];
-    } post = {.announce = *announce};
+    } post = {.announce = *announce, .factor = buffers->factor};
     _Static_assert(HOOP_CUDA_MOST_PEERS < HOOP_ANNOUNCE_PEERS, "with a 0 behind the last");
     const size_t n = meets ? buffers->staging->n_peers : 0;
     memcpy(post.peers, buffers->staging->peers, n * sizeof(post.peers[0]));
-    hoop_board_post(buffers->board, &post, sizeof(*announce) + (n + 1) * sizeof(post.peers[0]));
+    hoop_board_post(buffers->board, &post, sizeof(*announce) + (n + 2) * sizeof(uint64_t));
 }
 
 /* Announces buffers on a device. Those that nobody accesses are left out (id 0). */
@@ -149,7 +153,7 @@ static void buffers_announce_there(struct hoop_buffers *buffers, const struct ho
                 &announce.in_offset);
     buffers->shown[0] = announce.in_generation == HOOP_IPC_GENERATION ? announce.in_region : 0;
     buffers->shown[1] = announce.out_generation == HOOP_IPC_GENERATION ? announce.out_region : 0;
-    buffers_post_peers(buffers, &announce, meets);
+    buffers_post_there(buffers, &announce, meets);
 }
 
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
@@ -234,15 +238,20 @@ bool hoop_buffers_let_in(const struct hoop_buffers *buffers)
 
 /* ---- Seeing all announcements ---------------------------------------------------------------- */
 
+/* The i-th word after rank's announcement, which has a device. */
+static uint64_t buffers_word(const struct hoop_buffers *buffers, uint32_t rank, size_t i)
+{
+    const uint64_t *cell = hoop_board_cell(buffers->board, rank, 1 + i / HOOP_ANNOUNCE_CELL_WORDS);
+    return cell[i % HOOP_ANNOUNCE_CELL_WORDS];
+}
+
 /* Does the device of rank, by its announcement, reach this device? */
 static bool buffers_meets(const struct hoop_buffers *buffers, uint32_t rank, uint64_t device)
 {
     const bool same = hoop_buffers_announced(buffers, rank)->device == device;
     uint64_t peer = 0;
     for (size_t i = 0; i < HOOP_ANNOUNCE_PEERS && !same; i++) {
-        const uint64_t *cell =
-            hoop_board_cell(buffers->board, rank, 1 + i / HOOP_ANNOUNCE_CELL_PEERS);
-        peer = cell[i % HOOP_ANNOUNCE_CELL_PEERS];
+        peer = buffers_word(buffers, rank, 1 + i);
         if (peer == 0 || peer == device) {
             break;
         }
@@ -462,6 +471,7 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
         result = hoop_buffers_use(buffers, rank, &out, &buffers->out_use[rank],
                                   &buffers->outs[rank], failure);
     }
+    buffers->factors[rank] = a->device != 0 ? buffers_word(buffers, rank, 0) : 0;
     if (result != HOOP_OK || !buffers_reads(plan, rank)) {
         return result;
     }
@@ -499,6 +509,7 @@ hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct ho
     }
     buffers->ins[plan->me] = in;
     buffers->outs[plan->me] = out;
+    buffers->factors[plan->me] = buffers->factor;
     return *ret_awaited == plan->n ? HOOP_OK : HOOP_AGAIN;
 }
 

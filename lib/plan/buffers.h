@@ -56,9 +56,9 @@ struct hoop_buffers {
     bool one_process;                   /* all ranks are threads of this process */
     uint64_t device;                    /* on which the buffers were announced; 0: the host */
     struct hoop_buffers_own mine;       /* of an operation on a device, set before announcing */
-    /* of that operation: its call is launched, and calls no CUDA */
-    bool launched;
-    bool told_apart; /* has logged that devices do not reach each other */
+    uint64_t factor;                    /* of that operation: this rank's, if it has factors */
+    bool launched;                      /* its call is launched, and calls no CUDA */
+    bool told_apart;                    /* has logged that devices do not reach each other */
     const struct hoop_agreement *agreed;
     struct hoop_readable readable[HOOP_READABLES]; /* by a hash of the address */
     _Atomic bool shows; /* so far memory from CUDA itself may be shown, and opened */
@@ -73,6 +73,7 @@ struct hoop_buffers {
     const void **ins;
     void **outs;
     uint8_t *far; /* bits HOOP_FAR_IN, HOOP_FAR_OUT */
+    uint64_t *factors;
     struct hoop_mapping *in_use, *out_use;
 };
 
@@ -134,8 +135,8 @@ bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoo
 /* What all announcements together say about reaching the plan's buffers. */
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
-/* Fills in ins and outs of all ranks whose buffers the plan's steps access. HOOP_AGAIN: mappings
- * have been requested; *ret_awaited is the first rank to answer. */
+/* Fills in ins, outs and factors of all ranks whose buffers the plan's steps access. HOOP_AGAIN:
+ * mappings have been requested; *ret_awaited is the first rank to answer. */
 hoop_result_t hoop_buffers_resolve(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                                    const void *in, void *out, uint32_t *ret_awaited,
                                    struct hoop_failure *failure);

@@ -20,14 +20,14 @@ static hoop_result_t worker_copy(void *arg, void *to, const void *from, size_t b
 
 static hoop_result_t worker_fold(void *arg, const struct hoop_reduction *reduction,
                                  void *const *dst, unsigned n_dst, const void *const *src,
-                                 unsigned n_src, size_t count)
+                                 unsigned n_src, const uint64_t *factors, size_t count)
 {
     struct hoop_staging *staging = arg;
     struct hoop_cuda_launch launch;
     hoop_result_t result = hoop_staging_enter(staging);
     if (result == HOOP_OK) {
         staging->state = HOOP_STAGING_LAUNCHED;
-        hoop_cuda_fold_make(reduction, dst, n_dst, src, n_src, NULL, count, &launch);
+        hoop_cuda_fold_make(reduction, dst, n_dst, src, n_src, factors, count, &launch);
         result = hoop_kernels_launch(staging->kernels, &launch, staging->work);
         hoop_staging_leave();
     }
@@ -65,11 +65,12 @@ static hoop_result_t told_copy(void *arg, void *to, const void *from, size_t byt
 }
 
 static hoop_result_t told_fold(void *arg, const struct hoop_reduction *reduction, void *const *dst,
-                               unsigned n_dst, const void *const *src, unsigned n_src, size_t count)
+                               unsigned n_dst, const void *const *src, unsigned n_src,
+                               const uint64_t *factors, size_t count)
 {
     struct hoop_told *told = arg;
     struct hoop_cuda_launch launch;
-    if (told->fold == NULL || told->tells) {
+    if (told->fold == NULL || told->tells || factors != NULL) {
         return hoop_error(HOOP_INTERNAL_ERROR, "a launched call has no kernel for %zu elements",
                           count);
     }

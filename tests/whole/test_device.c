@@ -220,10 +220,12 @@ static void test_alltoallv_uneven(void **state)
     end();
 }
 
+/* Each input is multiplied by its rank's factor, where all of them lie or on the host. */
 static void test_device_scalar(void **state)
 {
-    (void)state;
-    make();
+    size_t bytes = 0, pinned = 0, pinned_after = 0;
+    make_by(*state);
+    use(&bytes, &pinned);
     hoop_red_op_t op[RANKS];
     assert_int_equal(hoop_group_start(), HOOP_OK);
     for (int r = 0; r < RANKS; r++) {
@@ -236,6 +238,8 @@ static void test_device_scalar(void **state)
     }
     assert_int_equal(hoop_group_end(), HOOP_OK);
     assert_all(ranks[2].out, 2 * 1 + 2 * 2 + 2 * 3);
+    use(&bytes, &pinned_after);
+    assert_int_equal(pinned_after, pinned + (strcmp(*state, "slab") == 0 ? RANKS : 0));
     unsigned char host = 1;
     assert_int_equal(hoop_red_op_create_pre_mul_sum(&op[0], &host, HOOP_UINT8, HOOP_SCALAR_DEVICE,
                                                     ranks[0].comm),
@@ -560,7 +564,8 @@ int main(void)
         cmocka_unit_test(test_alltoallv),
         cmocka_unit_test_prestate(test_alltoallv_uneven, (void *)(uintptr_t) "host"),
         cmocka_unit_test_prestate(test_alltoallv_uneven, (void *)(uintptr_t) "empty"),
-        cmocka_unit_test(test_device_scalar),
+        ON_DEVICE(test_device_scalar),
+        BY_HOST(test_device_scalar),
         ON_DEVICE(test_nothing_is_left),
         BY_HOST(test_nothing_is_left),
         cmocka_unit_test(test_marks),
