@@ -120,6 +120,10 @@ step ahead 60 env HOOP_CUDA_AHEAD=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 # On the device, where processes_2 waits for the same; every type; and through the host.
 step launched_there 60 "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
 step launched_types 60 "$hooprun" -n 2 --timeout 55 "$build/bench/all_reduce_perf" -b $((bytes / 64)) -e $((bytes / 64)) -d all -o all -n 2 --memory device
+for name in all_gather reduce_scatter broadcast gather scatter; do
+    step "launched_$name" 20 "$hooprun" -n 3 --timeout 15 "$build/bench/${name}_perf" -b $((bytes / 16384)) -e $((bytes / 128)) -f 8 -d all -n 2 --memory device
+done
+step launched_alltoall 20 "$hooprun" -n 2 --timeout 15 "$build/bench/alltoall_perf" -b $((bytes / 16384)) -e $((bytes / 128)) -f 8 -d all -n 2 --memory device
 step launched 60 env HOOP_ALGO=slab "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 step faults 160 bench/gpu/faults.sh "$hooprun" "$build/bench/gpu/device_faults" $((bytes / 16))

@@ -12,9 +12,9 @@
  *                every rank  '------- the interior: whole pages -------'  every rank
  *                for itself            rank r writes shard r               for itself
  *
- * On a device that all ranks share, the root, or rank 0, folds all shares: one kernel is enough,
- * and kernels of several processes would take turns of 0.1 ms each. If some ranks are launched and
- * others wait, the first that waits does it.
+ * On a device that all ranks share, the root, or rank 0, does the work of all: kernels and copies
+ * of several processes would take turns of 0.1 ms each. If some ranks are launched and others wait,
+ * the first that waits does it.
  *
  * No peer may write to the pages that the user's buffer shares with other data, so every rank folds
  * head and tail itself. The results stay in SCRATCH until the closing barrier, because in place an
@@ -46,11 +46,7 @@ static struct direct_cut direct_cut(const struct hoop_plan *plan)
     uint64_t interior = plan->count - ret.head - ret.tail;
     uint64_t page = HOOP_PAGE_BYTES / plan->type_bytes, line = HOOP_LINE_BYTES / plan->type_bytes;
     bool large = interior / plan->n / page >= DIRECT_EVEN_PAGES;
-    if (plan->one_folds) {
-        ret.mine = (struct hoop_range){0, plan->me == plan->folder ? interior : 0};
-    } else {
-        ret.mine = hoop_shard(interior, plan->n, plan->me, large ? page : line);
-    }
+    ret.mine = hoop_shard(interior, plan->n, plan->me, large ? page : line);
     ret.mine.off += ret.head;
     return ret;
 }
@@ -150,6 +146,38 @@ static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct ho
     return hoop_in_arrival(plan, (struct hoop_range){0, plan->count}, &k, hoop_needing(plan), ret);
 }
 
+/* Piece k of the work of all ranks: one for each block of an input, and of an output. */
+static struct hoop_step direct_act(const struct hoop_plan *plan, uint64_t k)
+{
+    const struct hoop_collective_row *row = hoop_row_of(plan);
+    const uint64_t blocks = hoop_extent_is_each(row->in) ? plan->n : 1;
+    const uint32_t in = (uint32_t)(k % blocks), out = (uint32_t)(k / blocks);
+    const uint32_t to = row->out >= HOOP_EXTENT_ROOT_ONE ? plan->root
+                        : blocks > 1                     ? in
+                                                         : HOOP_EVERY;
+    const uint32_t from = row->folds                        ? HOOP_EVERY
+                          : row->in >= HOOP_EXTENT_ROOT_ONE ? plan->root
+                                                            : out;
+    return hoop_step_local(!row->folds        ? HOOP_LOCAL_COPY
+                           : to == HOOP_EVERY ? HOOP_LOCAL_SPREAD
+                                              : HOOP_LOCAL_REDUCE,
+                           hoop_ref_of(HOOP_SPACE_OUT, to, out * plan->count, plan->count),
+                           hoop_ref_of(HOOP_SPACE_IN, from, in * plan->count, plan->count));
+}
+
+static bool direct_act_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const uint64_t pieces = hoop_collective_pieces(plan->collective, plan->n);
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    if (hoop_in_phase(&k, plan->me == plan->actor ? pieces : 0)) {
+        *ret = direct_act(plan, k);
+        return true;
+    }
+    return hoop_in_barrier(&k, ret);
+}
+
 bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
                       struct hoop_step *ret)
 {
@@ -157,6 +185,9 @@ bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     hoop_step_clear(ret);
     if (lane > 0) {
         return false;
+    }
+    if (plan->one_acts) {
+        return direct_act_step(plan, k, ret);
     }
     const bool shares = hoop_row_of(plan)->folds && !hoop_collective_is_blocked(plan->collective);
     return shares ? direct_share_step(plan, k, ret) : direct_take_step(plan, k, ret);

@@ -117,7 +117,9 @@ enum hoop_local_op {
     HOOP_LOCAL_NONE,
     HOOP_LOCAL_ARRIVE,
     HOOP_LOCAL_AWAIT, /* for src.member: HOOP_EVERY, or one rank */
-    HOOP_LOCAL_COPY,  /* dst (mine, or a member's SLAB) := src (one member's) */
+    /* dst (mine, or a member's SLAB) := src (one member's); by a worker also another member's OUT,
+     * or every member's */
+    HOOP_LOCAL_COPY,
     /*
      * dst (one member's) := the fold of every member's src in rank order, or of n contiguous
      * vectors in my SLAB; avg divides. Over links: of every rank's vector, mine being `own`; or of
@@ -182,8 +184,8 @@ struct hoop_plan {
      * hoop_algo_scratch(). */
     uint64_t scratch;
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
-    bool one_folds;      /* direct: `folder` folds everything, instead of each rank its share */
-    uint32_t folder;
+    bool one_acts;       /* direct: `actor` does the work of all ranks */
+    uint32_t actor;
     uint32_t slabs; /* slab: how many chunks a rank's staging memory holds */
     /* slab: how many times two slabs have rotated; in a collective with a root how many chunks went
      * before. */

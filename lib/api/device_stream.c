@@ -450,14 +450,11 @@ static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *r
  * error. */
 static enum hoop_launch_way work_way(struct hoop_work *work, bool kernels, struct hoop_told *ret)
 {
-    const uint32_t collective = work->request.signature.collective;
-    const bool can =
-        collective < HOOP_COLL_COUNT && (kernels || !hoop_collectives[collective].folds);
     /* One rank here: streams may share a queue, where a held one keeps back the other ranks'. */
     const bool takes = work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
                        atomic_load(&work->comm->closed) == 0 &&
                        hoop_comm_state(work->comm, NULL) == HOOP_OK;
-    return takes ? hoop_comm_launch_way(work->comm, &work->request, can, ret) : HOOP_LAUNCH_NOT;
+    return takes ? hoop_comm_launch_way(work->comm, &work->request, kernels, ret) : HOOP_LAUNCH_NOT;
 }
 
 /* The way in which all calls can be launched: all through the host, or all on the device, with

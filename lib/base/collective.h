@@ -95,6 +95,13 @@ static inline bool hoop_extent_is_each(uint8_t extent)
     return extent == HOOP_EXTENT_EACH || extent == HOOP_EXTENT_ROOT_EACH;
 }
 
+/* If one rank did the work of n: in how many pieces, each a fold or a copy, to one rank or all? */
+static inline uint64_t hoop_collective_pieces(enum hoop_collective collective, uint64_t n)
+{
+    const struct hoop_collective_row *row = &hoop_collectives[collective];
+    return (hoop_extent_is_each(row->in) ? n : 1) * (hoop_extent_is_each(row->out) ? n : 1);
+}
+
 /*
  * True: the vector consists of one block per rank, and a side with a single block holds the rank's
  * own. False: every rank handles the whole vector of `count` elements, which algorithms cut into

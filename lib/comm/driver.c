@@ -304,13 +304,13 @@ void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes)
 }
 
 enum hoop_launch_way hoop_comm_launch_way(struct hoop_comm *comm,
-                                          const struct hoop_request *request, bool can,
+                                          const struct hoop_request *request, bool kernels,
                                           struct hoop_told *ret)
 {
     pthread_mutex_lock(&comm->look_lock);
     const enum hoop_launch_way way =
         comm->over ? HOOP_LAUNCH_NOT
-                   : hoop_operation_launch_way(&comm->operation, request, can, ret);
+                   : hoop_operation_launch_way(&comm->operation, request, kernels, ret);
     pthread_mutex_unlock(&comm->look_lock);
     return way;
 }

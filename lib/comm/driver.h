@@ -19,7 +19,7 @@ void hoop_comm_learn(struct hoop_comm *comm, hoop_stream_t stream, size_t bytes)
 
 /* hoop_operation_launch_way() for a call on the comm; NOT, too, if that has ended. Any thread. */
 enum hoop_launch_way hoop_comm_launch_way(struct hoop_comm *comm,
-                                          const struct hoop_request *request, bool can,
+                                          const struct hoop_request *request, bool kernels,
                                           struct hoop_told *ret);
 /* hoop_operation_cut() for a call on the comm; does nothing if that has ended. Any thread. */
 void hoop_comm_cut(struct hoop_comm *comm, const struct hoop_request *request,

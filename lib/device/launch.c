@@ -67,21 +67,13 @@ static void launch_release(struct hoop_launch *launch)
     }
 }
 
-/* A kernel that was not told what to fold folds nothing. */
-static void launch_tell_nothing(const struct hoop_told *told)
-{
-    if (told->fold != NULL && !told->tells) {
-        memset(told->fold, 0, HOOP_CUDA_TOLD_BYTES);
-    }
-}
-
 /* The stream has come to the bell and the piece is over, so what is to be delivered is in the room.
  * The launch may be freed afterwards. */
 static void launch_let_go(struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
-        if (launch->told != NULL) {
-            launch_tell_nothing(&launch->told[i]);
+        if (launch->told != NULL && launch->told[i].told == 0) {
+            hoop_told_tell_nothing(&launch->told[i]);
         } else if (launch->parts[i].failed) {
             hoop_pieces_spoil(&launch->pieces, i);
         }
@@ -241,11 +233,22 @@ static bool launches_start(void)
 
 /* ---- Launching ------------------------------------------------------------------------------ */
 
-/* On the device the root folds for all; without a root, rank 0. */
-static bool launch_folds(const struct hoop_work *work)
+/* On the device the root works for all; without a root, rank 0. */
+static bool launch_acts(const struct hoop_work *work)
 {
     const int32_t root = work->request.signature.root;
     return (int)work->comm->rank == (root < 0 ? 0 : root);
+}
+
+/* How many kernels the calls have, if this rank acts. */
+static size_t launch_pieces(const struct hoop_work *work, size_t count)
+{
+    size_t pieces = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t collective = work[i].request.signature.collective;
+        pieces += hoop_collective_pieces((enum hoop_collective)collective, work[i].comm->n);
+    }
+    return pieces;
 }
 
 /* Enters a room of so many bytes, with device memory to tell kernels if there are any. Or NULL. */
@@ -255,11 +258,11 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
                                                  unsigned long long stream, size_t bytes)
 {
     struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
-    bool folds = false;
+    bool acts = false;
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        folds |= launch_folds(&work[i]);
+        acts |= launch_acts(&work[i]);
     }
-    if (room != NULL && folds && !hoop_rooms_make_told(room)) {
+    if (room != NULL && acts && !hoop_rooms_make_told(room)) {
         hoop_rooms_leave(room, false);
         room = NULL;
     }
@@ -284,7 +287,7 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
     const hoop_result_t result = launch->told == NULL ? hoop_room_need(work, count, stream, &bytes)
                                  : count <= HOOP_ROOM_GO ? HOOP_OK
                                                          : HOOP_AGAIN;
-    bytes = launch->told == NULL ? bytes : count * HOOP_ROOM_TOLD_BYTES;
+    bytes = launch->told == NULL ? bytes : launch_pieces(work, count) * HOOP_CUDA_TOLD_APART;
     if (named && result == HOOP_OK) {
         launch->room = launch_find_room(launch, work, context, number, bytes);
     }
@@ -333,14 +336,15 @@ static void launch_drop(struct hoop_launch *launch)
     launch_release(launch);
 }
 
-/* Sets the words of call i, which runs on the device, and a place for what its kernel is told, if
- * this rank folds. */
+/* Sets the words of call i, which runs on the device, and a place for what its kernels are told, if
+ * this rank acts. */
 static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
 {
     struct hoop_room *room = launch->pieces.room;
     struct hoop_told *told = &launch->told[i];
-    if (launch_folds(work)) {
-        told->fold = hoop_room_told(room, i);
+    if (launch_acts(&work[i])) {
+        told->fold = hoop_room_told(room, launch_pieces(work, i));
+        told->pieces = (uint32_t)launch_pieces(&work[i], 1);
         told->over = ++room->counted;
     }
     told->go = &room->go[i];
@@ -361,7 +365,7 @@ static hoop_result_t launch_place_there(struct hoop_launch *launch, struct hoop_
             return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
         }
         pieces->flows[i] = work[i].request.flow = flow;
-        launch_tell(launch, &work[i], i);
+        launch_tell(launch, work, i);
         flow->told = &launch->told[i];
         flow->came = room->came;
         flow->before = before;
@@ -482,23 +486,37 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
     }
 }
 
-/* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
+/* What the kernels of the work fold; a copy is a fold, too. *ret_count: elements of a piece. */
+static struct hoop_reduction launch_reduction(const struct hoop_work *work, size_t *ret_count)
+{
+    const struct hoop_signature *s = &work->request.signature;
+    const hoop_datatype_t type = (hoop_datatype_t)s->type;
+    *ret_count = s->count;
+    if (hoop_collectives[s->collective].folds) {
+        return (struct hoop_reduction){.type = type, .op = (hoop_red_op_t)s->op};
+    }
+    const size_t bytes = s->count * hoop_datatype_bytes(type);
+    const hoop_datatype_t as = hoop_cuda_copy_type(bytes);
+    *ret_count = bytes / hoop_datatype_bytes(as);
+    return (struct hoop_reduction){.type = as, .op = HOOP_SUM};
+}
+
+/* A hold, and behind it the copy of what the kernels are told, the kernels, and the word. */
 static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
                                        const struct hoop_work *work, const struct hoop_told *told)
 {
     const struct hoop_room *room = launch->pieces.room;
     const hoop_stream_t stream = launch->pieces.stream;
-    const struct hoop_signature *s = &work->request.signature;
-    const struct hoop_reduction reduction = {.type = (hoop_datatype_t)s->type,
-                                             .op = (hoop_red_op_t)s->op};
+    size_t count = 0;
+    const struct hoop_reduction reduction = launch_reduction(work, &count);
     hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
     if (result == HOOP_OK) {
-        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold, HOOP_CUDA_TOLD_BYTES,
-                                          stream);
+        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,
+                                          told->pieces * HOOP_CUDA_TOLD_APART, stream);
     }
-    if (result == HOOP_OK) {
+    for (uint32_t k = 0; k < told->pieces && result == HOOP_OK; k++) {
         result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
-                                          s->count, room->told, stream);
+                                          count, room->told + k * HOOP_CUDA_TOLD_APART, stream);
     }
     return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
 }

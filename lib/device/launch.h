@@ -20,15 +20,15 @@
  *                    over    when its piece is complete
  *                    let     when it is over and the stream has rung its bell, a word
  *
- * If all ranks share one device, and one of them folds for all, there are no copies. The folding
- * rank puts a kernel behind its hold, which is told late what to fold (staging/device_worker.h):
+ * If all ranks share one device, and one of them works for all, nothing goes to the host. That rank
+ * puts its kernels behind its hold, which are told late what to fold (staging/device_worker.h):
  *
- *     the root's stream ... bell | hold | told | kernel | word | hold | ...
- *     the others'       ... bell | hold ................................ | ...
+ *     the root's stream ... bell | hold | told | kernels | word | hold | ...
+ *     the others'       ... bell | hold ................................. | ...
  *
  * All memory must have been opened by the root before (plan/buffers.h), so that no rank calls CUDA
  * during the operation. If another rank's call waits for its result, that rank takes part as usual,
- * and folds. If its buffers are not on the device all ranks go through the host: launched ranks
+ * and acts. If its buffers are not on the device all ranks go through the host: launched ranks
  * copy theirs on hoop's own stream, as with HOOP_CUDA_AHEAD=1, and the comm's next calls wait. The
  * output of a failed call is not marked, since it is on the device; it is left as it is.
  *

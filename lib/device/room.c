@@ -53,13 +53,14 @@ hoop_result_t hoop_room_make_told(struct hoop_room *room)
 {
     return room->told != 0
                ? HOOP_OK
-               : hoop_cuda_check("cuMemAlloc", hoop_cuda.alloc(&room->told, HOOP_CUDA_TOLD_BYTES));
+               : hoop_cuda_check(
+                     "cuMemAlloc",
+                     hoop_cuda.alloc(&room->told, HOOP_TOLD_PIECES * HOOP_CUDA_TOLD_APART));
 }
 
-struct hoop_cuda_fold *hoop_room_told(const struct hoop_room *room, size_t i)
+unsigned char *hoop_room_told(const struct hoop_room *room, size_t i)
 {
-    return (struct hoop_cuda_fold *)(void *)(room->memory.host + ROOM_ALIGN +
-                                             i * HOOP_ROOM_TOLD_BYTES);
+    return (unsigned char *)room->memory.host + ROOM_ALIGN + i * HOOP_CUDA_TOLD_APART;
 }
 
 /* ---- What lies there ------------------------------------------------------------------------ */

@@ -46,10 +46,10 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
 /* In the context: allocates the device memory from which kernels read what to fold, if there is
- * none. hoop_room_told(): the host memory from which it is copied, for call i of a launch. */
+ * none, for so many kernels of a call. hoop_room_told(): the host memory from which it is copied,
+ * for the i-th kernel of a launch. */
 hoop_result_t hoop_room_make_told(struct hoop_room *room);
-struct hoop_cuda_fold *hoop_room_told(const struct hoop_room *room, size_t i);
-#define HOOP_ROOM_TOLD_BYTES ((HOOP_CUDA_TOLD_BYTES + 63) / 64 * 64)
+unsigned char *hoop_room_told(const struct hoop_room *room, size_t i);
 
 /* In the context: holds the stream until a word has reached `value`. */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,

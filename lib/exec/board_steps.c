@@ -114,25 +114,41 @@ static hoop_result_t board_fold(struct hoop_board *board, const struct hoop_boar
     return result;
 }
 
+/* A copy to one member, or to every member. */
+static hoop_result_t board_copy_by(const struct hoop_board *board, const struct hoop_board_op *op,
+                                   const struct hoop_step *step)
+{
+    const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
+    const void *from = board_ref_at(board, op, src, src->member);
+    unsigned n_dst = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        if (dst->member == rank || dst->member == HOOP_EVERY) {
+            void *to = board_ref_at(board, op, dst, rank);
+            board->dst[n_dst] = to;
+            n_dst += to != from;
+        }
+    }
+    return n_dst == 0 ? HOOP_OK
+                      : op->worker->copy(op->worker->arg, board->dst, n_dst, from,
+                                         src->count * op->plan->type_bytes);
+}
+
 static hoop_result_t board_copy(const struct hoop_board *board, const struct hoop_board_op *op,
                                 const struct hoop_step *step, uint32_t *ret_whose)
 {
     const size_t size = op->plan->type_bytes;
     const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
+    *ret_whose = src->member;
+    if (src->count == 0 || op->worker != NULL) {
+        return src->count == 0 ? HOOP_OK : board_copy_by(board, op, step);
+    }
     void *to = board_ref_at(board, op, dst, dst->member);
     const void *from = board_ref_at(board, op, src, src->member);
-    *ret_whose = src->member;
-    if (src->count == 0) {
-        return HOOP_OK;
-    }
     if (board_is_far(board, op, (enum hoop_space)src->space, src->member)) {
         return board_read(board, src->member, to, from, src->count * size);
     }
     if (to == from) {
         return HOOP_OK;
-    }
-    if (op->worker != NULL) {
-        return op->worker->copy(op->worker->arg, to, from, src->count * size);
     }
     hoop_copy(to, from, src->count * size, board->past && dst->space == HOOP_SPACE_SLAB);
     return HOOP_OK;

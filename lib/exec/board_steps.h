@@ -18,7 +18,8 @@
  * error is the thread's (hoop_thread_error()).
  */
 struct hoop_board_worker {
-    hoop_result_t (*copy)(void *arg, void *to, const void *from, size_t bytes);
+    hoop_result_t (*copy)(void *arg, void *const *to, unsigned n_to, const void *from,
+                          size_t bytes);
     /* factors: [n_src], by which sources are multiplied first; or NULL */
     hoop_result_t (*fold)(void *arg, const struct hoop_reduction *reduction, void *const *dst,
                           unsigned n_dst, const void *const *src, unsigned n_src,

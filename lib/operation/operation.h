@@ -207,12 +207,12 @@ bool hoop_operation_arrives(struct hoop_operation *operation);
 /* NOT: only running it will tell whether it goes through the host. */
 enum hoop_launch_way { HOOP_LAUNCH_NOT, HOOP_LAUNCH_BY_HOST, HOOP_LAUNCH_ON_DEVICE };
 /*
- * How can a request be launched? can: the caller has everything that running on a device takes, on
- * one device. ON_DEVICE: one rank folds for all, and has opened this rank's memory; *ret says where
- * that is. Any thread, as long as the storage exists; likewise hoop_operation_cut().
+ * How can a request be launched? kernels: the device on which all buffers are has hoop's kernels.
+ * ON_DEVICE: one rank acts for all, and has opened this rank's memory; *ret says where that is. Any
+ * thread, as long as the storage exists; likewise hoop_operation_cut().
  */
 enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,
-                                               const struct hoop_request *request, bool can,
+                                               const struct hoop_request *request, bool kernels,
                                                struct hoop_told *ret);
 /* Cuts the copies of a request, whose buffers are already in the staging's memory, into pieces that
  * overlap with it, if that pays. */

@@ -173,16 +173,17 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
     return hoop_buffers_look(&operation->buffers, shows, &plan, request->in, request->out, ret);
 }
 
-/* Does one rank fold it for all, if all are on one device? */
-static bool operation_is_folded_by_one(const struct hoop_request *request)
+/* Can its kernels, if one rank acts for all, be told late what they do? */
+static bool operation_may_be_told(const struct hoop_operation *operation,
+                                  const struct hoop_request *request)
 {
-    const uint32_t collective = request->signature.collective;
-    return hoop_collectives[collective].folds &&
-           !hoop_collective_is_blocked((enum hoop_collective)collective);
+    const uint32_t n = operation->env.board->n, collective = request->signature.collective;
+    return n > 1 && n <= HOOP_CUDA_FOLD_MOST && !hoop_request_has_factor(request) &&
+           hoop_collective_pieces((enum hoop_collective)collective, n) <= HOOP_TOLD_PIECES;
 }
 
 enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,
-                                               const struct hoop_request *request, bool can,
+                                               const struct hoop_request *request, bool kernels,
                                                struct hoop_told *ret)
 {
     const struct hoop_board *board = operation->env.board;
@@ -190,13 +191,14 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
     struct hoop_buffers_own its;
     struct hoop_plan plan;
     /* Whether memory from CUDA itself can be shown, operations find out: until then it may be. */
-    if (!can || !operation_suits_device(operation, request)) {
+    const bool needs = request->signature.collective < HOOP_COLL_COUNT &&
+                       hoop_collectives[request->signature.collective].folds;
+    if ((needs && !kernels) || !operation_suits_device(operation, request)) {
         return HOOP_LAUNCH_BY_HOST;
     }
     const bool may = operation_may_run_on_device(operation, request, shows, &its);
     hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
-    if (!may || board->n == 1 || !operation_is_folded_by_one(request) ||
-        hoop_request_has_factor(request) ||
+    if (!may || !kernels || !operation_may_be_told(operation, request) ||
         !hoop_buffers_are_known(&operation->buffers, &plan, &its, ret->context)) {
         return may || shows ? HOOP_LAUNCH_NOT : HOOP_LAUNCH_BY_HOST;
     }
@@ -216,7 +218,11 @@ static void operation_name_device(struct hoop_operation *operation)
     operation->buffers.launched = operation->launched;
     operation->buffers.factor = operation->request.scalar;
     const bool apart = operation->env.one_process && !staging->primary;
-    operation->meets = staging->n_peers > 0 && !apart && hoop_buffers_let_in(&operation->buffers);
+    struct hoop_plan plan;
+    hoop_plan_begin(&plan, &operation->request.signature, operation->env.board->me,
+                    operation->env.board->n, false);
+    operation->meets =
+        staging->n_peers > 0 && !apart && hoop_buffers_let_in(&operation->buffers, &plan);
     operation->device = staging->device ^ (apart ? (uintptr_t)staging->context : 0);
     operation->device += operation->device == 0; /* 0 is the host */
 }

@@ -56,10 +56,10 @@ static bool buffers_share(const struct hoop_plan *plan)
            !hoop_collective_is_blocked(plan->collective);
 }
 
-/* Do others write rank's output? */
+/* Do others write rank's output? Where one rank may act for all, it depends on that. */
 static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 {
-    return buffers_share(plan) && hoop_out_count(plan, rank) > 0;
+    return (buffers_share(plan) || plan->one_acts) && hoop_out_count(plan, rank) > 0;
 }
 
 /* Does this rank access others' buffers? A rank that gets nothing, or for which another rank folds,
@@ -67,8 +67,7 @@ static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 static bool buffers_touches(const struct hoop_plan *plan)
 {
     const bool folds = plan->algo == HOOP_ALGO_DIRECT && hoop_collectives[plan->collective].folds;
-    return buffers_share(plan) && plan->one_folds ? plan->me == plan->folder
-                                                  : folds || hoop_out_count(plan, plan->me) > 0;
+    return plan->one_acts ? plan->me == plan->actor : folds || hoop_out_count(plan, plan->me) > 0;
 }
 
 /* ---- Announcing ----------------------------------------------------------------------------- */
@@ -206,12 +205,16 @@ bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const str
 {
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    const bool reads = buffers_reads(plan, plan->me), writes = buffers_writes(plan, plan->me);
+    const bool reads = buffers_reads(plan, plan->me), has_out = out_bytes > 0;
     *ret = (struct hoop_buffers_own){.in = {.id = 0}};
-    if (writes && !buffers_look(buffers, shows, out, out_bytes, &ret->out)) {
+    const bool found = has_out && buffers_look(buffers, shows, out, out_bytes, &ret->out);
+    if (!found) {
+        ret->out = (struct hoop_region_ref){.id = 0};
+    }
+    if (buffers_writes(plan, plan->me) && !found) {
         return false;
     }
-    if (reads && writes && in == out && in_bytes <= out_bytes) {
+    if (reads && found && in == out && in_bytes <= out_bytes) {
         ret->in = ret->out;
         return true;
     }
@@ -230,10 +233,10 @@ static bool buffers_lets_in(const struct hoop_buffers *buffers, const struct hoo
     return lets;
 }
 
-bool hoop_buffers_let_in(const struct hoop_buffers *buffers)
+bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
     return buffers_lets_in(buffers, &buffers->mine.in) &&
-           buffers_lets_in(buffers, &buffers->mine.out);
+           (!buffers_writes(plan, plan->me) || buffers_lets_in(buffers, &buffers->mine.out));
 }
 
 /* ---- Seeing all announcements ---------------------------------------------------------------- */
@@ -326,10 +329,22 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
     reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
 }
 
-/* A rank that waits can open fresh memory, and report if it cannot; so the first of these folds. If
+/* Can the others write all outputs, of buffers on one device? */
+static bool buffers_outs_are_reached(const struct hoop_buffers *buffers,
+                                     const struct hoop_plan *plan)
+{
+    uint32_t rank = 0;
+    while (rank < plan->n && (buffers->one_process || hoop_out_count(plan, rank) == 0 ||
+                              hoop_buffers_announced(buffers, rank)->out_region != 0)) {
+        rank++;
+    }
+    return rank == plan->n;
+}
+
+/* A rank that waits can open fresh memory, and report if it cannot; so the first of these acts. If
  * all are launched, the root does: the kernels of launched ranks serve only that. */
-static void buffers_find_folder(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                                struct hoop_reach *reach)
+static void buffers_find_actor(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
+                               struct hoop_reach *reach)
 {
     uint32_t waits = plan->n;
     for (uint32_t rank = plan->n; rank-- > 0;) {
@@ -337,8 +352,8 @@ static void buffers_find_folder(const struct hoop_buffers *buffers, const struct
         reach->launched |= launched;
         waits = launched ? waits : rank;
     }
-    reach->folder = reach->launched && waits < plan->n ? waits : plan->root;
-    if (reach->launched && !reach->one_device) {
+    reach->actor = reach->launched && waits < plan->n ? waits : plan->root;
+    if (reach->launched && !reach->one_acts) {
         reach->place = HOOP_REACH_MIXED;
     }
 }
@@ -347,8 +362,10 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
 {
     struct hoop_reach reach = {.mapped = true,
                                .choice = hoop_buffers_announced(buffers, 0)->choice};
-    reach.place = buffers_meeting_place(buffers, &reach.one_device);
-    buffers_find_folder(buffers, plan, &reach);
+    bool one_device = false;
+    reach.place = buffers_meeting_place(buffers, &one_device);
+    reach.one_acts = one_device && buffers_outs_are_reached(buffers, plan);
+    buffers_find_actor(buffers, plan, &reach);
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = hoop_buffers_announced(buffers, rank);
         const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);

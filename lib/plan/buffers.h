@@ -40,7 +40,7 @@ enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
 /* How many calls wait instead, after a launched call met one that was not on the device. */
 #define HOOP_BUFFERS_PARTED_WAITS 8u
 
-/* A table of this rank's memory that the folding rank has opened (hoop_buffers_are_known()). */
+/* A table of this rank's memory that the acting rank has opened (hoop_buffers_are_known()). */
 #define HOOP_BUFFERS_KNOWN_SHIFT 10
 #define HOOP_BUFFERS_KNOWN (1u << HOOP_BUFFERS_KNOWN_SHIFT)
 
@@ -89,8 +89,8 @@ void hoop_buffers_finish(struct hoop_buffers *buffers);
 bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const struct hoop_plan *plan,
                        const void *in, const void *out, struct hoop_buffers_own *ret);
 
-/* May kernels on other devices access `mine`, which lies on the staging's device? */
-bool hoop_buffers_let_in(const struct hoop_buffers *buffers);
+/* May kernels on other devices access `mine`, which lies on the staging's device? plan: begun. */
+bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
 /*
  * Announces the buffers of an operation; the board's operation and the plan have begun. device:
@@ -117,7 +117,7 @@ void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused);
  * some ranks were launched and have not tried, so it stays fresh. */
 void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launched);
 
-/* After an operation on a device: notes that the rank that folded has opened `mine`. */
+/* After an operation on a device: notes that the rank that acted has opened `mine`. */
 void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
 /*
@@ -127,7 +127,7 @@ void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *pla
  */
 void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted);
 
-/* Has the rank that folds such an operation opened this rank's buffers `own`? If so the call may be
+/* Has the rank that acts in such an operation opened this rank's buffers `own`? If so the call may be
  * launched in this context, unless calls must wait for now. Any thread. */
 bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                             const struct hoop_buffers_own *own, hoop_cu_context_t context);

@@ -106,9 +106,9 @@ void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launche
 /* ---- What is known -------------------------------------------------------------------------- */
 
 /* 0 means none. A process does not reuse ids; if two keys collide, one call waits needlessly. */
-static uint64_t buffers_key(const struct hoop_region_ref *ref, uint32_t folder)
+static uint64_t buffers_key(const struct hoop_region_ref *ref, uint32_t actor)
 {
-    return ((ref->id * HOOP_MAX_RANKS + folder) ^ (uint64_t)ref->generation << 40) + 1;
+    return ((ref->id * HOOP_MAX_RANKS + actor) ^ (uint64_t)ref->generation << 40) + 1;
 }
 
 /* Fibonacci hashing, because ids are consecutive, as are CUDA's. */
@@ -129,9 +129,9 @@ static _Atomic uint64_t *buffers_make_known(struct hoop_buffers *buffers)
 }
 
 static void buffers_note(struct hoop_buffers *buffers, const struct hoop_region_ref *ref,
-                         uint32_t folder)
+                         uint32_t actor)
 {
-    const uint64_t key = buffers_key(ref, folder);
+    const uint64_t key = buffers_key(ref, actor);
     _Atomic uint64_t *known = buffers_make_known(buffers);
     if (ref->id != 0 && known != NULL) {
         atomic_store_explicit(&known[buffers_place_of(key)], key, memory_order_relaxed);
@@ -152,7 +152,7 @@ void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *pla
     if (waits > 0 && !buffers->launched) {
         atomic_store(&buffers->waits, waits - 1);
     }
-    if (plan->one_folds && plan->folder == plan->root) {
+    if (plan->one_acts && plan->actor == plan->root) {
         buffers_note(buffers, &buffers->mine.in, plan->root);
         buffers_note(buffers, &buffers->mine.out, plan->root);
         atomic_store_explicit(&buffers->known_in, buffers->staging->context, memory_order_relaxed);
@@ -160,9 +160,9 @@ void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *pla
 }
 
 static bool buffers_is_known(const _Atomic uint64_t *known, const struct hoop_region_ref *ref,
-                             uint32_t folder)
+                             uint32_t actor)
 {
-    const uint64_t key = buffers_key(ref, folder);
+    const uint64_t key = buffers_key(ref, actor);
     return ref->id == 0 ||
            atomic_load_explicit(&known[buffers_place_of(key)], memory_order_relaxed) == key;
 }
@@ -172,6 +172,7 @@ bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoo
 {
     const _Atomic uint64_t *known = atomic_load(&buffers->known);
     return known != NULL && context != NULL && context == atomic_load(&buffers->known_in) &&
+           (own->out.id != 0 || hoop_out_count(plan, plan->me) == 0) &&
            atomic_load(&buffers->waits) == 0 && buffers_is_known(known, &own->in, plan->root) &&
            buffers_is_known(known, &own->out, plan->root);
 }

@@ -52,10 +52,18 @@ extern hoop_cuda_kernel_name_t hoop_cuda_kernel_names[HOOP_NUM_DATATYPES][HOOP_C
  */
 #define HOOP_CUDA_TOLD_OPS 4
 #define HOOP_CUDA_TOLD_BYTES offsetof(struct hoop_cuda_fold, factor)
+/* Bytes from one such argument to the next, where several lie side by side. */
+#define HOOP_CUDA_TOLD_APART ((HOOP_CUDA_TOLD_BYTES + 63) / 64 * 64)
 extern hoop_cuda_kernel_name_t hoop_cuda_told_names[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS];
 
 /* How many blocks have work in a fold of count elements, if all vectors can be read in packs. */
 uint64_t hoop_cuda_fold_blocks(hoop_datatype_t type, size_t count);
+
+/* The type of the kernels that copy so many bytes: those for a sum with one source. */
+static inline hoop_datatype_t hoop_cuda_copy_type(size_t bytes)
+{
+    return bytes % 4 == 0 ? HOOP_UINT32 : HOOP_UINT8;
+}
 
 /* The device code, as the driver loads it. */
 extern const unsigned char hoop_cuda_image[];

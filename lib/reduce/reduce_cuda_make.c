@@ -83,11 +83,10 @@ void hoop_cuda_fold_make(const struct hoop_reduction *reduction, void *const *ds
     ret->op = factors != NULL ? HOOP_CUDA_FOLD_OPS - 1 : op;
     if (n_src == 1 && reduction->divisor == 0 && factors == NULL) {
         /* A copy must keep all bits, so it is done with integers. */
-        count *= size;
-        size = count % 4 == 0 ? 4 : 1;
-        count /= size;
-        ret->type = size == 4 ? HOOP_UINT32 : HOOP_UINT8;
+        ret->type = hoop_cuda_copy_type(count * size);
         ret->op = HOOP_SUM;
+        count = count * size / hoop_datatype_bytes(ret->type);
+        size = hoop_datatype_bytes(ret->type);
     }
     struct hoop_cuda_fold *const fold = &ret->fold;
     memset(fold, 0, offsetof(struct hoop_cuda_fold, src));

@@ -5,19 +5,6 @@
 
 #include <string.h>
 
-static hoop_result_t worker_copy(void *arg, void *to, const void *from, size_t bytes)
-{
-    struct hoop_staging *staging = arg;
-    hoop_result_t result = hoop_staging_enter(staging);
-    if (result == HOOP_OK) {
-        staging->state = HOOP_STAGING_LAUNCHED;
-        result = hoop_cuda_check(
-            "cuMemcpyAsync", hoop_cuda.copy((uintptr_t)to, (uintptr_t)from, bytes, staging->work));
-        hoop_staging_leave();
-    }
-    return result;
-}
-
 static hoop_result_t worker_fold(void *arg, const struct hoop_reduction *reduction,
                                  void *const *dst, unsigned n_dst, const void *const *src,
                                  unsigned n_src, const uint64_t *factors, size_t count)
@@ -31,6 +18,28 @@ static hoop_result_t worker_fold(void *arg, const struct hoop_reduction *reducti
         result = hoop_kernels_launch(staging->kernels, &launch, staging->work);
         hoop_staging_leave();
     }
+    return result;
+}
+
+/* A kernel that copies to several at once reads only once. */
+static hoop_result_t worker_copy(void *arg, void *const *to, unsigned n_to, const void *from,
+                                 size_t bytes)
+{
+    struct hoop_staging *staging = arg;
+    const struct hoop_reduction copies = {.type = HOOP_UINT8, .op = HOOP_SUM};
+    if (n_to > 1 && n_to <= HOOP_CUDA_FOLD_MOST && staging->kernels != NULL) {
+        return worker_fold(arg, &copies, to, n_to, &from, 1, NULL, bytes);
+    }
+    hoop_result_t result = hoop_staging_enter(staging);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    staging->state = HOOP_STAGING_LAUNCHED;
+    for (unsigned i = 0; i < n_to && result == HOOP_OK; i++) {
+        result = hoop_cuda_check("cuMemcpyAsync", hoop_cuda.copy((uintptr_t)to[i], (uintptr_t)from,
+                                                                 bytes, staging->work));
+    }
+    hoop_staging_leave();
     return result;
 }
 
@@ -57,27 +66,36 @@ struct hoop_board_worker hoop_device_worker(struct hoop_staging *staging)
 
 /* ---- Told ----------------------------------------------------------------------------------- */
 
-static hoop_result_t told_copy(void *arg, void *to, const void *from, size_t bytes)
-{
-    (void)arg;
-    return hoop_error(HOOP_INTERNAL_ERROR, "a copy of %zu bytes from %p to %p on a launched stream",
-                      bytes, from, to);
-}
-
 static hoop_result_t told_fold(void *arg, const struct hoop_reduction *reduction, void *const *dst,
                                unsigned n_dst, const void *const *src, unsigned n_src,
                                const uint64_t *factors, size_t count)
 {
     struct hoop_told *told = arg;
     struct hoop_cuda_launch launch;
-    if (told->fold == NULL || told->tells || factors != NULL) {
+    if (told->fold == NULL || told->told == told->pieces || factors != NULL) {
         return hoop_error(HOOP_INTERNAL_ERROR, "a launched call has no kernel for %zu elements",
                           count);
     }
     hoop_cuda_fold_make(reduction, dst, n_dst, src, n_src, NULL, count, &launch);
-    memcpy(told->fold, &launch.fold, HOOP_CUDA_TOLD_BYTES);
-    told->tells = true;
+    memcpy(told->fold + told->told * HOOP_CUDA_TOLD_APART, &launch.fold, HOOP_CUDA_TOLD_BYTES);
+    told->told++;
     return HOOP_OK;
+}
+
+static hoop_result_t told_copy(void *arg, void *const *to, unsigned n_to, const void *from,
+                               size_t bytes)
+{
+    const struct hoop_reduction copies = {.type = HOOP_UINT8, .op = HOOP_SUM};
+    return told_fold(arg, &copies, to, n_to, &from, 1, NULL, bytes);
+}
+
+/* A kernel that is not told what to fold folds nothing. */
+void hoop_told_tell_nothing(const struct hoop_told *told)
+{
+    if (told->fold != NULL) {
+        memset(told->fold + told->told * HOOP_CUDA_TOLD_APART, 0,
+               (told->pieces - told->told) * HOOP_CUDA_TOLD_APART);
+    }
 }
 
 static void told_nap(const struct hoop_told *told, bool awaits)
@@ -90,6 +108,7 @@ static void told_nap(const struct hoop_told *told, bool awaits)
 static hoop_result_t told_end(void *arg)
 {
     const struct hoop_told *told = arg;
+    hoop_told_tell_nothing(told); /* in place there may be less to copy */
     atomic_store_explicit(told->go, told->let, memory_order_release);
     told_nap(told, true);
     return HOOP_OK;
