@@ -240,7 +240,7 @@ static bool launch_acts(const struct hoop_work *work)
     return (int)work->comm->rank == (root < 0 ? 0 : root);
 }
 
-/* How many kernels the calls have, if this rank acts. */
+/* How many rows the calls' kernels have, if this rank acts. */
 static size_t launch_pieces(const struct hoop_work *work, size_t count)
 {
     size_t pieces = 0;
@@ -501,7 +501,7 @@ static struct hoop_reduction launch_reduction(const struct hoop_work *work, size
     return (struct hoop_reduction){.type = as, .op = HOOP_SUM};
 }
 
-/* A hold, and behind it the copy of what the kernels are told, the kernels, and the word. */
+/* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
 static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
                                        const struct hoop_work *work, const struct hoop_told *told)
 {
@@ -514,9 +514,9 @@ static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
         result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,
                                           told->pieces * HOOP_CUDA_TOLD_APART, stream);
     }
-    for (uint32_t k = 0; k < told->pieces && result == HOOP_OK; k++) {
+    if (result == HOOP_OK) {
         result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
-                                          count, room->told + k * HOOP_CUDA_TOLD_APART, stream);
+                                          count, room->told, told->pieces, stream);
     }
     return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
 }

@@ -21,10 +21,10 @@
  *                    let     when it is over and the stream has rung its bell, a word
  *
  * If all ranks share one device, and one of them works for all, nothing goes to the host. That rank
- * puts its kernels behind its hold, which are told late what to fold (staging/device_worker.h):
+ * puts a kernel behind its hold, which is told late what to fold (staging/device_worker.h):
  *
- *     the root's stream ... bell | hold | told | kernels | word | hold | ...
- *     the others'       ... bell | hold ................................. | ...
+ *     the root's stream ... bell | hold | told | kernel | word | hold | ...
+ *     the others'       ... bell | hold ................................ | ...
  *
  * All memory must have been opened by the root before (plan/buffers.h), so that no rank calls CUDA
  * during the operation. If another rank's call waits for its result, that rank takes part as usual,

@@ -46,8 +46,7 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
 /* In the context: allocates the device memory from which kernels read what to fold, if there is
- * none, for so many kernels of a call. hoop_room_told(): the host memory from which it is copied,
- * for the i-th kernel of a launch. */
+ * none. hoop_room_told(): the host memory from which it is copied, for the i-th row of a launch. */
 hoop_result_t hoop_room_make_told(struct hoop_room *room);
 unsigned char *hoop_room_told(const struct hoop_room *room, size_t i);
 

@@ -39,12 +39,14 @@
                           ? 3                                                                      \
                           : 2)
 #define ARGUMENT(type) const __grid_constant__ type
-/* Copies what the kernel is told to shared memory, once for each block: read from global memory it
- * would take registers for its addresses. */
+/* Copies what the blocks of this row are told to shared memory, once for each block: read from
+ * global memory it would take registers for its addresses. */
 #define HEAR(ret, told)                                                                            \
     __shared__ struct hoop_cuda_fold ret;                                                          \
     if (THREAD < HOOP_CUDA_TOLD_BYTES / sizeof(uint64_t)) {                                        \
-        ((uint64_t *)&(ret))[THREAD] = ((const uint64_t *)(told))[THREAD];                         \
+        ((uint64_t *)&(ret))[THREAD] =                                                             \
+            ((const uint64_t *)(told))[blockIdx.y * (HOOP_CUDA_TOLD_APART / sizeof(uint64_t)) +    \
+                                       THREAD];                                                    \
     }                                                                                              \
     __syncthreads()
 #define UNROLL _Pragma("unroll")

@@ -48,11 +48,11 @@ extern hoop_cuda_kernel_name_t hoop_cuda_kernel_names[HOOP_NUM_DATATYPES][HOOP_C
 /*
  * The same without the scaled ones, as kernels that are told what they fold only when they begin:
  * their argument is the address on the device, a multiple of 8, of the first HOOP_CUDA_TOLD_BYTES
- * of a struct hoop_cuda_fold. If these are all zero the kernel does nothing.
+ * of a struct hoop_cuda_fold for each row of blocks. If these are all zero the row does nothing.
  */
 #define HOOP_CUDA_TOLD_OPS 4
 #define HOOP_CUDA_TOLD_BYTES offsetof(struct hoop_cuda_fold, factor)
-/* Bytes from one such argument to the next, where several lie side by side. */
+/* Bytes from what one row is told to what the next one is. */
 #define HOOP_CUDA_TOLD_APART ((HOOP_CUDA_TOLD_BYTES + 63) / 64 * 64)
 extern hoop_cuda_kernel_name_t hoop_cuda_told_names[HOOP_NUM_DATATYPES][HOOP_CUDA_TOLD_OPS];
 

@@ -89,7 +89,6 @@ static hoop_result_t told_copy(void *arg, void *const *to, unsigned n_to, const 
     return told_fold(arg, &copies, to, n_to, &from, 1, NULL, bytes);
 }
 
-/* A kernel that is not told what to fold folds nothing. */
 void hoop_told_tell_nothing(const struct hoop_told *told)
 {
     if (told->fold != NULL) {

@@ -1,11 +1,11 @@
 /*
  * Workers that execute steps on a device. One launches copies and folds on hoop's own stream
  * (staging.h). The other is for a call that was launched on the device (device/launch.h). Its
- * kernels are already on the caller's stream, behind a hold, and are told what to fold or to copy,
+ * kernel is already on the caller's stream, behind a hold, and is told what to fold or to copy,
  * without a call to CUDA:
  *
- *     caller's stream ... | bell | hold ................... | copy of `fold` | kernels | word | ...
- *     driver                   '-> all are here: writes `fold`, lets go                '-> over
+ *     caller's stream ... | bell | hold ................... | copy of `fold` | kernel | word | ...
+ *     driver                   '-> all are here: writes `fold`, lets go               '-> over
  */
 #ifndef HOOP_DEVICE_WORKER_H
 #define HOOP_DEVICE_WORKER_H
@@ -18,30 +18,30 @@
 /* The worker that launches. The staging is open, and borrowed. */
 struct hoop_board_worker hoop_device_worker(struct hoop_staging *staging);
 
-/* The most kernels of a call that was launched on a device. */
-#define HOOP_TOLD_PIECES 8u
+/* The most rows of blocks of a kernel that was launched on a device: pieces of its operation. */
+#define HOOP_TOLD_PIECES 64u
 
 /* What the driver needs to run such a call. */
 struct hoop_told {
     hoop_cu_context_t context;
     struct hoop_region_ref in, out; /* where its buffers lie, as far as others access them */
-    /* On the host, HOOP_CUDA_TOLD_APART from each other, what `pieces` kernels fold, or copy as a
-     * fold of one source; NULL: this rank has none. */
+    /* On the host, HOOP_CUDA_TOLD_APART from each other, what the kernel's rows fold, one for each
+     * piece, or copy as a fold of one source; NULL: this rank has no kernel. */
     unsigned char *fold;
     uint32_t pieces;
-    _Atomic uint32_t *go;         /* the word of the hold before the kernels, */
+    _Atomic uint32_t *go;         /* the word of the hold before the kernel, */
     uint32_t let;                 /* and the value that ends it */
     const _Atomic uint32_t *came; /* counted by the stream, */
-    uint32_t over;                /* up to this behind the kernels */
+    uint32_t over;                /* up to this behind the kernel */
     _Atomic bool broken;          /* the device has failed: the stream counts no further */
     /* the driver's */
     bool *naps;    /* set while it awaits a word that wakes nobody (runtime/wait.h); or NULL */
-    uint32_t told; /* so many kernels have been told */
+    uint32_t told; /* so many rows have been told */
 };
 
 /* The worker of a launched call, for the pieces of its operation. */
 struct hoop_board_worker hoop_told_worker(struct hoop_told *told);
-/* Lets the kernels that have not been told anything do nothing. */
+/* Lets the rows that have not been told anything do nothing. */
 void hoop_told_tell_nothing(const struct hoop_told *told);
 
 #endif

@@ -96,8 +96,8 @@ hoop_result_t hoop_kernels_pass(const struct hoop_kernels *kernels, hoop_stream_
     return hoop_kernels_launch(kernels, &nothing, stream);
 }
 
-static hoop_result_t kernels_launch(hoop_cu_function_t function, uint64_t blocks, void *argument,
-                                    hoop_stream_t stream)
+static hoop_result_t kernels_launch(hoop_cu_function_t function, uint64_t blocks, unsigned rows,
+                                    void *argument, hoop_stream_t stream)
 {
     const unsigned most = (unsigned)(blocks < KERNELS_MOST_BLOCKS ? blocks : KERNELS_MOST_BLOCKS);
     void *arguments[] = {argument};
@@ -105,22 +105,22 @@ static hoop_result_t kernels_launch(hoop_cu_function_t function, uint64_t blocks
         return HOOP_OK;
     }
     return hoop_cuda_check("cuLaunchKernel",
-                           hoop_cuda.launch(function, most, 1, 1, HOOP_CUDA_FOLD_THREADS, 1, 1, 0,
-                                            stream, arguments, NULL));
+                           hoop_cuda.launch(function, most, rows, 1, HOOP_CUDA_FOLD_THREADS, 1, 1,
+                                            0, stream, arguments, NULL));
 }
 
 hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
                                   const struct hoop_cuda_launch *launch, hoop_stream_t stream)
 {
-    return kernels_launch(kernels->functions[launch->type][launch->op], launch->blocks,
+    return kernels_launch(kernels->functions[launch->type][launch->op], launch->blocks, 1,
                           (void *)(uintptr_t)&launch->fold, stream);
 }
 
 hoop_result_t hoop_kernels_launch_told(const struct hoop_kernels *kernels,
                                        const struct hoop_reduction *reduction, size_t count,
-                                       hoop_cu_address_t told, hoop_stream_t stream)
+                                       hoop_cu_address_t told, unsigned rows, hoop_stream_t stream)
 {
     const unsigned op = reduction->op == HOOP_AVG ? HOOP_SUM : reduction->op;
     return kernels_launch(kernels->told[reduction->type][op],
-                          hoop_cuda_fold_blocks(reduction->type, count), &told, stream);
+                          hoop_cuda_fold_blocks(reduction->type, count), rows, &told, stream);
 }

@@ -14,11 +14,12 @@ const struct hoop_kernels *hoop_kernels_load(hoop_cu_context_t context);
 hoop_result_t hoop_kernels_launch(const struct hoop_kernels *kernels,
                                   const struct hoop_cuda_launch *launch, hoop_stream_t stream);
 
-/* Launches the kernel of this type and operation (HOOP_SUM for HOOP_AVG) that reads what to fold
- * from `told`, on the device, when it begins. count: elements, for the number of blocks. */
+/* Launches the kernel of this type and operation (HOOP_SUM for HOOP_AVG) that reads what so many
+ * rows fold from `told`, on the device, when it begins. count: elements of a row, for the number of
+ * its blocks. */
 hoop_result_t hoop_kernels_launch_told(const struct hoop_kernels *kernels,
                                        const struct hoop_reduction *reduction, size_t count,
-                                       hoop_cu_address_t told, hoop_stream_t stream);
+                                       hoop_cu_address_t told, unsigned rows, hoop_stream_t stream);
 
 /* Launches a kernel that does nothing. */
 hoop_result_t hoop_kernels_pass(const struct hoop_kernels *kernels, hoop_stream_t stream);

@@ -203,6 +203,17 @@ static int kernel_push(const struct fake_kernel *what, hoop_stream_t stream)
     return result;
 }
 
+/* Each row of blocks, of a kernel that is told later, as a kernel of its own. */
+static int kernel_push_rows(struct fake_kernel kernel, unsigned rows, hoop_stream_t stream)
+{
+    int result = kernel_push(&kernel, stream);
+    for (unsigned row = 1; row < rows && result == HOOP_CU_SUCCESS; row++) {
+        kernel.told_at += HOOP_CUDA_TOLD_APART;
+        result = kernel_push(&kernel, stream);
+    }
+    return result;
+}
+
 static size_t fold_bytes(const struct fake_kernel *kernel)
 {
     const struct hoop_cuda_fold *fold = &kernel->told.fold;
@@ -232,7 +243,8 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                 hoop_stream_t stream, void **arguments, void **extra)
 {
-    if (!fake_has_context() || grid_x == 0 || grid_y != 1 || grid_z != 1 ||
+    if (!fake_has_context() || grid_x == 0 || grid_y == 0 ||
+        (grid_y > 1 && function->told == NULL) || grid_z != 1 ||
         block_x != HOOP_CUDA_FOLD_THREADS || block_y != 1 || block_z != 1 || shared_bytes != 0 ||
         extra != NULL) {
         return HOOP_CU_INVALID_VALUE;
@@ -250,7 +262,7 @@ int fake_launch(hoop_cu_function_t function, unsigned grid_x, unsigned grid_y, u
     const bool fits =
         function->context == fake_context() && function->context == fake_context_of(stream);
     const int result = refused ? FAKE_OUT_OF_RESOURCES
-                       : fits  ? kernel_push(&kernel, stream)
+                       : fits  ? kernel_push_rows(kernel, grid_y, stream)
                                : HOOP_CU_INVALID_HANDLE;
     pthread_mutex_unlock(&fake_lock);
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
