@@ -64,7 +64,7 @@ struct perf_call {
     hoop_red_op_t op;
     int root;
     hoop_comm_t comm;
-    hoop_stream_t stream; /* a CUDA stream that captures, or NULL */
+    hoop_stream_t stream; /* a CUDA stream, or NULL */
     int rank, nranks;
 };
 

@@ -21,7 +21,6 @@
     X(bus, "cuDeviceGetPCIBusId", (char *ret, int bytes, int device))                              \
     X(retain, "cuDevicePrimaryCtxRetain", (void **ret, int device))                                \
     X(use, "cuCtxSetCurrent", (void *context))                                                     \
-    X(settle, "cuCtxSynchronize", (void))                                                          \
     X(alloc, "cuMemAlloc_v2", (uint64_t * ret, size_t bytes))                                      \
     X(free, "cuMemFree_v2", (uint64_t memory))                                                     \
     X(copy, "cuMemcpy", (uint64_t to, uint64_t from, size_t bytes))                                \
@@ -191,11 +190,6 @@ int perf_device_launch(void *kernel, unsigned blocks, unsigned threads, void *ar
     void *arguments[] = {argument};
     return device_check(driver.run(kernel, blocks, 1, 1, threads, 1, 1, 0, NULL, arguments, NULL),
                         "cuLaunchKernel");
-}
-
-int perf_device_settle(void)
-{
-    return device_check(driver.settle(), "cuCtxSynchronize");
 }
 
 int perf_device_stream(hoop_stream_t *ret)

@@ -36,9 +36,6 @@ void *perf_device_kernel(void *module, const char *name);
 /* Launches a kernel with one argument, which is copied, on the current device's default stream. */
 int perf_device_launch(void *kernel, unsigned blocks, unsigned threads, void *argument);
 
-/* Waits for everything on the current device. */
-int perf_device_settle(void);
-
 /* Makes and destroys a stream of the current device. */
 int perf_device_stream(hoop_stream_t *ret);
 void perf_device_end_stream(hoop_stream_t stream);

@@ -54,7 +54,7 @@ static const struct option_row rows[] = {
     {'r', OPTION_INT, -1, INT_MAX, FIELD(root), "root", "root rank; -1 = each in turn"},
     {'z', OPTION_INT, 0, 3, FIELD(blocking), "blocking",
      "1 barrier after each operation, 2 wait only, 3 barrier after each iteration"},
-    {'y', OPTION_INT, 0, 1, FIELD(null_stream), "stream_null", "no effect on host ranks"},
+    {'y', OPTION_INT, 0, 1, FIELD(null_stream), "stream_null", "1: calls on the default stream"},
     {'T', OPTION_INT, 0, INT_MAX, FIELD(timeout_s), "timeout",
      "seconds without progress; 0 = none"},
     {'G', OPTION_INT, 0, INT_MAX, FIELD(graph), "cudagraph",
@@ -364,7 +364,7 @@ bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
 
 void perf_options_notes(const struct perf_options *options, FILE *out)
 {
-    if (options->null_stream) {
+    if (options->null_stream && options->place == PERF_PLACE_HOST) {
         fprintf(out, "# -y %d has no effect: host ranks use no CUDA stream\n",
                 options->null_stream);
     }

@@ -25,7 +25,8 @@
 struct perf_rank {
     hoop_comm_t comm;
     int rank;
-    int device; /* of its buffers; -1: they are in host memory */
+    int device;           /* of its buffers; -1: they are in host memory */
+    hoop_stream_t stream; /* of its calls on a device; NULL: the default stream, or the host */
     struct perf_buffer send;
     struct perf_buffer recv;
     hoop_red_op_t op; /* of the running case: hoop's number, or the handle for mulsum */

@@ -28,7 +28,6 @@ struct sweep {
     size_t stride;           /* bytes from one window to the next */
     size_t windows;          /* how many fit, at least 1 */
     size_t window;           /* the next one to use */
-    hoop_stream_t stream;    /* with -G: where graphs are captured and run */
     double *times;           /* of each iteration, with -I */
     double *sorted;
     struct perf_row row;
@@ -111,12 +110,30 @@ static int sweep_fill(struct sweep *sweep)
     return PERF_SUCCESS;
 }
 
+static int sweep_wait(const struct sweep *sweep)
+{
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        PERF_TRY(perf_device_use(sweep->parts[i].rank->device));
+        PERF_TRY(perf_device_wait(sweep->parts[i].call.stream));
+    }
+    return PERF_SUCCESS;
+}
+
 /* Waits for the calls on devices, which may return before they are complete (docs/gpu.md). */
 static int sweep_settle(const struct sweep *sweep)
 {
-    for (int i = 0; sweep->options->place == PERF_PLACE_DEVICE && i < sweep->options->gpus; i++) {
-        PERF_TRY(perf_device_use(sweep->parts[i].rank->device));
-        PERF_TRY(perf_device_settle());
+    if (sweep->options->place != PERF_PLACE_DEVICE) {
+        return PERF_SUCCESS;
+    }
+    perf_ranks_enter(sweep->thread);
+    int code = sweep_wait(sweep);
+    perf_ranks_leave(sweep->thread);
+    PERF_TRY(code);
+    for (int i = 0; i < sweep->options->gpus; i++) {
+        hoop_result_t failed = HOOP_OK;
+        hoop_comm_t comm = sweep->parts[i].rank->comm;
+        PERF_HOOP_TRY(hoop_comm_get_async_error(comm, &failed), comm);
+        PERF_HOOP_TRY(failed, comm);
     }
     return PERF_SUCCESS;
 }
@@ -124,6 +141,9 @@ static int sweep_settle(const struct sweep *sweep)
 static int sweep_iterate_outer(struct sweep *sweep)
 {
     PERF_TRY(sweep_iterate(sweep, sweep->options->agg_iters));
+    if (sweep->options->blocking != PERF_BLOCKING_OFF || sweep->options->per_iter) {
+        PERF_TRY(sweep_settle(sweep));
+    }
     if (sweep->options->blocking == PERF_BLOCKING_OUTER) {
         PERF_TRY(perf_ranks_barrier(sweep->thread));
     }
@@ -133,14 +153,12 @@ static int sweep_iterate_outer(struct sweep *sweep)
 /* Captures iterations into a graph, without running them. */
 static int sweep_capture(struct sweep *sweep, int iters, int operations, struct perf_graph *ret)
 {
-    struct perf_call *call = &sweep->parts[0].call;
-    PERF_TRY(perf_graph_begin(sweep->stream));
-    call->stream = sweep->stream;
+    hoop_stream_t stream = sweep->parts[0].call.stream;
+    PERF_TRY(perf_graph_begin(stream));
     for (int i = 0; i < iters; i++) {
         PERF_TRY(sweep_iterate(sweep, operations));
     }
-    call->stream = NULL;
-    PERF_TRY(perf_graph_end(sweep->stream, ret));
+    PERF_TRY(perf_graph_end(stream, ret));
     return PERF_SUCCESS;
 }
 
@@ -149,15 +167,11 @@ static int sweep_replay(struct sweep *sweep, const struct perf_graph *graph, int
     perf_ranks_enter(sweep->thread);
     int code = PERF_SUCCESS;
     for (int i = 0; i < times && code == PERF_SUCCESS; i++) {
-        code = perf_graph_launch(graph, sweep->stream);
+        code = perf_graph_launch(graph, sweep->parts[0].call.stream);
     }
-    code = code == PERF_SUCCESS ? sweep_settle(sweep) : code;
     perf_ranks_leave(sweep->thread);
     PERF_TRY(code);
-    hoop_result_t failed = HOOP_OK;
-    hoop_comm_t comm = sweep->parts[0].rank->comm;
-    PERF_HOOP_TRY(hoop_comm_get_async_error(comm, &failed), comm);
-    PERF_HOOP_TRY(failed, comm);
+    PERF_TRY(sweep_settle(sweep));
     return PERF_SUCCESS;
 }
 
@@ -182,8 +196,9 @@ static int sweep_timed_graph(struct sweep *sweep, struct perf_half *half)
 static int sweep_once(struct sweep *sweep)
 {
     struct perf_graph graph;
-    if (!sweep->stream) {
+    if (sweep->options->graph == 0) {
         PERF_TRY(sweep_iterate(sweep, 1));
+        PERF_TRY(sweep_settle(sweep));
         return PERF_SUCCESS;
     }
     PERF_TRY(sweep_capture(sweep, 1, 1, &graph));
@@ -224,7 +239,7 @@ static int sweep_time(struct sweep *sweep, struct perf_half *half)
     PERF_TRY(sweep_settle(sweep));
     sweep_show(sweep, "timing");
     PERF_TRY(perf_ranks_barrier(sweep->thread));
-    PERF_TRY(sweep->stream ? sweep_timed_graph(sweep, half) : sweep_timed(sweep, half));
+    PERF_TRY(sweep->options->graph > 0 ? sweep_timed_graph(sweep, half) : sweep_timed(sweep, half));
     PERF_TRY(perf_times_average(sweep->thread, half));
     PERF_TRY(perf_times_stats(sweep->thread, sweep->times, sweep->sorted, half));
     half->alg = half->seconds > 0 ? (double)sweep->row.bytes / half->seconds / 1e9 : 0;
@@ -331,6 +346,7 @@ static void sweep_shape(struct sweep *sweep, size_t bytes)
                                         .op = part->rank->op,
                                         .root = sweep->data.root,
                                         .comm = part->rank->comm,
+                                        .stream = part->rank->stream,
                                         .rank = part->rank->rank,
                                         .nranks = sweep->data.nranks};
         size_t elements = perf_shape_in_place(&part->shape);
@@ -497,10 +513,10 @@ static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
             (struct perf_buffer){.kind = options->memory, .device = rank->device};
         PERF_TRY(perf_buffer_init(&rank->send, rank->comm, sweep->room, options->unalign * 8));
         PERF_TRY(perf_buffer_init(&rank->recv, rank->comm, sweep->room, options->unalign * 8));
-    }
-    if (options->graph > 0) {
-        PERF_TRY(perf_device_use(thread->ranks[0].device));
-        PERF_TRY(perf_device_stream(&sweep->stream));
+        if (options->place == PERF_PLACE_DEVICE && (options->graph > 0 || !options->null_stream)) {
+            PERF_TRY(perf_device_use(rank->device));
+            PERF_TRY(perf_device_stream(&rank->stream));
+        }
     }
     return PERF_SUCCESS;
 }
@@ -511,9 +527,9 @@ static void run_free(struct perf_thread *thread, struct sweep *sweep)
         struct perf_rank *rank = &thread->ranks[i];
         perf_buffer_finish(&rank->send, rank->comm);
         perf_buffer_finish(&rank->recv, rank->comm);
-    }
-    if (sweep->stream) {
-        perf_device_end_stream(sweep->stream);
+        if (rank->stream) {
+            perf_device_end_stream(rank->stream);
+        }
     }
     free(sweep->parts);
     free(sweep->times);
