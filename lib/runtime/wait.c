@@ -41,9 +41,10 @@
 #define WAIT_CALM_MOST_NS HOOP_NS_PER_S
 /* Longest sleep: limits the cost of a lost wake-up, which should not happen. */
 #define WAIT_SLICE_MS 100
-/* A nap is this fraction of the time waited so far, within these limits. */
-#define WAIT_NAP_PART 256u
-#define WAIT_NAP_LEAST_NS (HOOP_NS_PER_MS / 20)
+/* A nap is a 16th of the time waited so far, from 15 to 50 us, or a 256th, 1 ms at most. Each takes
+ * some 4 us of CPU time. */
+#define WAIT_NAP_FIRST_NS (15 * HOOP_NS_PER_MS / 1000)
+#define WAIT_NAP_SOON_NS (HOOP_NS_PER_MS / 20)
 #define WAIT_NAP_MOST_NS HOOP_NS_PER_MS
 
 static int wait_membarrier(int command)
@@ -319,10 +320,12 @@ static void wait_say(const struct hoop_wait *wait, bool sleeping)
 
 static uint64_t wait_nap_ns(uint64_t idle_ns)
 {
-    const uint64_t part = idle_ns / WAIT_NAP_PART;
-    return part < WAIT_NAP_LEAST_NS  ? WAIT_NAP_LEAST_NS
-           : part > WAIT_NAP_MOST_NS ? WAIT_NAP_MOST_NS
-                                     : part;
+    const uint64_t soon = idle_ns / 16, part = idle_ns / 256;
+    return soon < WAIT_NAP_FIRST_NS  ? WAIT_NAP_FIRST_NS
+           : soon < WAIT_NAP_SOON_NS ? soon
+           : part < WAIT_NAP_SOON_NS ? WAIT_NAP_SOON_NS
+           : part < WAIT_NAP_MOST_NS ? part
+                                     : WAIT_NAP_MOST_NS;
 }
 
 /* poll(2) over the sleepers' descriptors; drains the eventfds when it was woken. */
