@@ -72,7 +72,7 @@ static void launch_release(struct hoop_launch *launch)
 static void launch_let_go(struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
-        if (launch->told != NULL && launch->told[i].told == 0) {
+        if (launch->told != NULL) {
             hoop_told_tell_nothing(&launch->told[i]);
         } else if (launch->parts[i].failed) {
             hoop_pieces_spoil(&launch->pieces, i);
@@ -240,7 +240,7 @@ static bool launch_acts(const struct hoop_work *work)
     return (int)work->comm->rank == (root < 0 ? 0 : root);
 }
 
-/* How many rows the calls' kernels have, if this rank acts. */
+/* How many rows the kernels of the calls have, if this rank acts. */
 static size_t launch_pieces(const struct hoop_work *work, size_t count)
 {
     size_t pieces = 0;
@@ -336,7 +336,7 @@ static void launch_drop(struct hoop_launch *launch)
     launch_release(launch);
 }
 
-/* Sets the words of call i, which runs on the device, and a place for what its kernels are told, if
+/* Sets the words of call i, which runs on the device, and a place for what its kernel is told, if
  * this rank acts. */
 static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
 {
@@ -486,7 +486,7 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
     }
 }
 
-/* What the kernels of the work fold; a copy is a fold, too. *ret_count: elements of a piece. */
+/* What the kernel of the work folds; a copy is a fold, too. *ret_count: elements of a piece. */
 static struct hoop_reduction launch_reduction(const struct hoop_work *work, size_t *ret_count)
 {
     const struct hoop_signature *s = &work->request.signature;
