@@ -113,8 +113,12 @@ static int sweep_fill(struct sweep *sweep)
 static int sweep_wait(const struct sweep *sweep)
 {
     for (int i = 0; i < sweep->options->gpus; i++) {
+        const struct perf_call *call = &sweep->parts[i].call;
+        hoop_result_t failed = HOOP_OK;
         PERF_TRY(perf_device_use(sweep->parts[i].rank->device));
-        PERF_TRY(perf_device_wait(sweep->parts[i].call.stream));
+        PERF_TRY(perf_device_wait(call->stream));
+        PERF_HOOP_TRY(hoop_comm_get_async_error(call->comm, &failed), call->comm);
+        PERF_HOOP_TRY(failed, call->comm);
     }
     return PERF_SUCCESS;
 }
@@ -128,14 +132,7 @@ static int sweep_settle(const struct sweep *sweep)
     perf_ranks_enter(sweep->thread);
     int code = sweep_wait(sweep);
     perf_ranks_leave(sweep->thread);
-    PERF_TRY(code);
-    for (int i = 0; i < sweep->options->gpus; i++) {
-        hoop_result_t failed = HOOP_OK;
-        hoop_comm_t comm = sweep->parts[i].rank->comm;
-        PERF_HOOP_TRY(hoop_comm_get_async_error(comm, &failed), comm);
-        PERF_HOOP_TRY(failed, comm);
-    }
-    return PERF_SUCCESS;
+    return code;
 }
 
 static int sweep_iterate_outer(struct sweep *sweep)
@@ -158,8 +155,7 @@ static int sweep_capture(struct sweep *sweep, int iters, int operations, struct 
     for (int i = 0; i < iters; i++) {
         PERF_TRY(sweep_iterate(sweep, operations));
     }
-    PERF_TRY(perf_graph_end(stream, ret));
-    return PERF_SUCCESS;
+    return perf_graph_end(stream, ret);
 }
 
 static int sweep_replay(struct sweep *sweep, const struct perf_graph *graph, int times)
@@ -171,8 +167,7 @@ static int sweep_replay(struct sweep *sweep, const struct perf_graph *graph, int
     }
     perf_ranks_leave(sweep->thread);
     PERF_TRY(code);
-    PERF_TRY(sweep_settle(sweep));
-    return PERF_SUCCESS;
+    return sweep_settle(sweep);
 }
 
 /* Times a graph of all iterations, which runs as often as -G says. */
@@ -195,12 +190,11 @@ static int sweep_timed_graph(struct sweep *sweep, struct perf_half *half)
 /* Runs one operation; with -G as a graph. */
 static int sweep_once(struct sweep *sweep)
 {
-    struct perf_graph graph;
     if (sweep->options->graph == 0) {
         PERF_TRY(sweep_iterate(sweep, 1));
-        PERF_TRY(sweep_settle(sweep));
-        return PERF_SUCCESS;
+        return sweep_settle(sweep);
     }
+    struct perf_graph graph;
     PERF_TRY(sweep_capture(sweep, 1, 1, &graph));
     PERF_TRY(sweep_replay(sweep, &graph, 1));
     perf_graph_free(&graph);
@@ -491,6 +485,20 @@ static int sweep_types(struct sweep *sweep)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
+static int run_allocate_rank(const struct sweep *sweep, struct perf_rank *rank)
+{
+    const struct perf_options *options = sweep->options;
+    const size_t unalign = options->unalign * 8;
+    rank->send = rank->recv = (struct perf_buffer){.kind = options->memory, .device = rank->device};
+    PERF_TRY(perf_buffer_init(&rank->send, rank->comm, sweep->room, unalign));
+    PERF_TRY(perf_buffer_init(&rank->recv, rank->comm, sweep->room, unalign));
+    if (options->place == PERF_PLACE_DEVICE && (options->graph > 0 || !options->null_stream)) {
+        PERF_TRY(perf_device_use(rank->device));
+        PERF_TRY(perf_device_stream(&rank->stream));
+    }
+    return PERF_SUCCESS;
+}
+
 static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
 {
     const struct perf_options *options = thread->job->options;
@@ -508,15 +516,7 @@ static int run_allocate(struct perf_thread *thread, struct sweep *sweep)
         return perf_failure_other(PERF_INTERNAL, "out of memory", __FILE__, __LINE__);
     }
     for (size_t i = 0; i < gpus; i++) {
-        struct perf_rank *rank = &thread->ranks[i];
-        rank->send = rank->recv =
-            (struct perf_buffer){.kind = options->memory, .device = rank->device};
-        PERF_TRY(perf_buffer_init(&rank->send, rank->comm, sweep->room, options->unalign * 8));
-        PERF_TRY(perf_buffer_init(&rank->recv, rank->comm, sweep->room, options->unalign * 8));
-        if (options->place == PERF_PLACE_DEVICE && (options->graph > 0 || !options->null_stream)) {
-            PERF_TRY(perf_device_use(rank->device));
-            PERF_TRY(perf_device_stream(&rank->stream));
-        }
+        PERF_TRY(run_allocate_rank(sweep, &thread->ranks[i]));
     }
     return PERF_SUCCESS;
 }
