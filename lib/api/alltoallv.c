@@ -54,7 +54,7 @@ static hoop_result_t vector_check(const struct vector *vector, uint32_t n, size_
 }
 
 static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype_t type,
-                                   const struct hoop_comm *comm, hoop_stream_t stream)
+                                   struct hoop_comm *comm, hoop_stream_t stream)
 {
     const size_t type_bytes = hoop_datatype_bytes(type);
     if (comm == NULL) {
@@ -64,7 +64,7 @@ static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
                           (int)type, HOOP_NUM_DATATYPES - 1);
     }
-    hoop_result_t result = HOOP_OK;
+    hoop_result_t result = hoop_comm_check_sized(comm);
     for (int side = 0; side < 2 && result == HOOP_OK; side++) {
         result = vector_check(&vectors[side], comm->n, type_bytes);
     }

@@ -73,9 +73,9 @@ static hoop_result_t collective_check(const struct collective_call *call)
     if (call->comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
-    const hoop_result_t born = call->comm->n == 0 ? hoop_comm_check_born(call->comm) : HOOP_OK;
-    if (born != HOOP_OK) {
-        return born; /* HOOP_OK: the birth ended meanwhile; go on checking */
+    hoop_result_t result = hoop_comm_check_sized(call->comm);
+    if (result != HOOP_OK) {
+        return result;
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
@@ -95,7 +95,7 @@ static hoop_result_t collective_check(const struct collective_call *call)
                           "%s: count is %zu, more than the address space holds", function,
                           call->count);
     }
-    hoop_result_t result = hoop_streams_check(function, call->stream);
+    result = hoop_streams_check(function, call->stream);
     if (result == HOOP_OK) {
         result = hoop_streams_check_buffer(function, call->stream, call->in);
     }

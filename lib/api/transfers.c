@@ -8,16 +8,16 @@
 #include <stdlib.h>
 
 static hoop_result_t transfer_check(const char *function, const void *buffer, size_t count,
-                                    hoop_datatype_t type, int peer, const struct hoop_comm *comm,
+                                    hoop_datatype_t type, int peer, struct hoop_comm *comm,
                                     hoop_stream_t stream)
 {
     const size_t type_bytes = hoop_datatype_bytes(type);
     if (comm == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
     }
-    const hoop_result_t born = comm->n == 0 ? hoop_comm_check_born(comm) : HOOP_OK;
-    if (born != HOOP_OK) {
-        return born; /* HOOP_OK: the birth ended meanwhile; go on checking */
+    const hoop_result_t sized = hoop_comm_check_sized(comm);
+    if (sized != HOOP_OK) {
+        return sized;
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,

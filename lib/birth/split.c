@@ -145,14 +145,11 @@ static hoop_result_t split_invitation(const struct hoop_comm *comm, uint32_t ran
 
 hoop_result_t hoop_split_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id)
 {
-    struct hoop_failure failure;
     hoop_comm_pin(comm, true);
-    hoop_result_t result = hoop_comm_state(comm, &failure);
+    hoop_result_t result = hoop_comm_refuse(comm);
     if (result == HOOP_OK) {
         const uint32_t what[2] = {comm->rank, atomic_fetch_add(&comm->invitations, 1) + 1};
         result = hoop_rendezvous_invite(comm->member, what, sizeof(what), ret_id);
-    } else {
-        (void)hoop_error(result, "the communicator has failed: %s", failure.text);
     }
     hoop_comm_pin(comm, false);
     return result;

@@ -218,6 +218,14 @@ hoop_result_t hoop_comm_check_born(const struct hoop_comm *comm)
     return HOOP_OK;
 }
 
+hoop_result_t hoop_comm_refuse(struct hoop_comm *comm)
+{
+    struct hoop_failure failure;
+    const hoop_result_t state = hoop_comm_state(comm, &failure);
+    return state == HOOP_OK ? hoop_comm_check_born(comm)
+                            : hoop_error(state, "the communicator has failed: %s", failure.text);
+}
+
 void hoop_comm_pin(struct hoop_comm *comm, bool pin)
 {
     atomic_fetch_add(&comm->pins, pin ? 1u : UINT32_MAX);

@@ -124,6 +124,9 @@ bool hoop_comm_is_ready(const struct hoop_comm *comm);
 /* HOOP_INVALID_USAGE: it is pending, so it takes no operation. HOOP_OK: it takes operations, or
  * refuses them because it has failed. Any thread. */
 hoop_result_t hoop_comm_check_born(const struct hoop_comm *comm);
+/* HOOP_OK: it takes operations, as far as is known. Otherwise says why it has failed, or that it is
+ * pending. Any thread. */
+hoop_result_t hoop_comm_refuse(struct hoop_comm *comm);
 /* Adds or removes a pin. While a comm is pinned nothing of it is freed: others are being made of
  * it. Any thread. */
 void hoop_comm_pin(struct hoop_comm *comm, bool pin);
@@ -178,6 +181,13 @@ hoop_result_t hoop_comm_look_state(const struct hoop_comm *comm, struct hoop_fai
 /* How long an operation takes by the cost model. HOOP_INVALID_USAGE: the comm was aborted. */
 hoop_result_t hoop_comm_estimate(struct hoop_comm *comm, const struct hoop_request *request,
                                  uint64_t *ret_ns);
+
+/* For calls whose arguments are checked against n: refuses a comm while n is not known, and one
+ * whose birth failed before it was. */
+static inline hoop_result_t hoop_comm_check_sized(struct hoop_comm *comm)
+{
+    return __builtin_expect(comm->n != 0, 1) ? HOOP_OK : hoop_comm_refuse(comm);
+}
 
 /* Has the rank said goodbye? arg is the comm. Driver or service thread. */
 bool hoop_comm_left(void *arg, uint32_t rank);

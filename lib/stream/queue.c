@@ -95,18 +95,11 @@ bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work
 
 hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count)
 {
-    struct hoop_failure failure;
-    for (size_t i = 0; i < count; i++) {
-        const hoop_result_t state = hoop_comm_state(work[i].comm, &failure);
-        if (state != HOOP_OK) {
-            return hoop_error(state, "the communicator has failed: %s", failure.text);
-        }
-        const hoop_result_t born = hoop_comm_check_born(work[i].comm);
-        if (born != HOOP_OK) {
-            return born;
-        }
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result = hoop_comm_refuse(work[i].comm);
     }
-    return HOOP_OK;
+    return result;
 }
 
 void hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code)

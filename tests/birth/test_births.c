@@ -412,6 +412,7 @@ static void *split_others(void *arg)
 static void assert_refused_at_once(hoop_comm_t *comms, hoop_comm_t *children,
                                    const hoop_config_t *config)
 {
+    const size_t counts[N] = {1, 1, 1, 1, 1}, other_counts[N] = {0}, displs[N] = {0, 1, 2, 3, 4};
     struct others others = {comms, children, config};
     int64_t blocks[2 * N] = {0}, *out = blocks + N;
     pthread_t thread;
@@ -423,6 +424,9 @@ static void assert_refused_at_once(hoop_comm_t *comms, hoop_comm_t *children,
                      HOOP_INVALID_USAGE);
     assert_int_equal(hoop_reduce_scatter(blocks, out, 1, HOOP_INT64, HOOP_SUM, children[0], NULL),
                      HOOP_INVALID_USAGE);
+    assert_int_equal(hoop_alltoallv(blocks, counts, displs, out, other_counts, displs, HOOP_INT64,
+                                    children[0], NULL),
+                     HOOP_INVALID_USAGE);
     assert_int_equal(pthread_create(&thread, NULL, split_others, &others), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     for (int rank = 0; rank < N; rank++) {
@@ -431,6 +435,22 @@ static void assert_refused_at_once(hoop_comm_t *comms, hoop_comm_t *children,
     }
     assert_int_equal(hoop_group_end(), HOOP_INVALID_USAGE);
     destroy(children, N);
+}
+
+/* A comm whose birth failed before its number of ranks was known says why to every call. */
+static void assert_born_dead(hoop_comm_t comm, hoop_result_t why)
+{
+    const size_t counts[N] = {1}, displs[N] = {0};
+    int64_t in = 0, out = 0;
+    assert_int_equal(await(comm), why);
+    assert_int_equal(sum(comm, 1, &out), why);
+    assert_int_equal(hoop_barrier(comm, NULL), why);
+    assert_int_equal(hoop_broadcast(&in, &out, 1, HOOP_INT64, 0, comm, NULL), why);
+    assert_int_equal(hoop_send(&in, 1, HOOP_INT64, 0, comm, NULL), why);
+    hoop_group_start();
+    assert_int_equal(
+        hoop_alltoallv(&in, counts, displs, &out, counts, displs, HOOP_INT64, comm, NULL), why);
+    assert_int_equal(hoop_group_end(), why);
 }
 
 static void test_split_in_background(void **state)
@@ -465,7 +485,7 @@ static void test_split_in_background(void **state)
     /* one rank ends the old comm instead of calling */
     assert_int_equal(hoop_comm_split(comms[0], 0, 0, &children[0], &config), HOOP_IN_PROGRESS);
     assert_int_equal(hoop_comm_abort(comms[1]), HOOP_OK);
-    assert_int_equal(await(children[0]), HOOP_ABORTED);
+    assert_born_dead(children[0], HOOP_ABORTED);
     destroy(children, 1);
     destroy(comms, N);
 }
