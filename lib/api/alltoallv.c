@@ -33,8 +33,8 @@ static hoop_result_t vector_check(const struct vector *vector, uint32_t n, size_
 {
     const size_t most = SIZE_MAX / 2 / type_bytes;
     if (vector->counts == NULL || vector->displs == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function,
-                          vector->counts == NULL ? vector->counts_name : vector->displs_name);
+        return hoop_null_error(function,
+                               vector->counts == NULL ? vector->counts_name : vector->displs_name);
     }
     for (uint32_t rank = 0; rank < n; rank++) {
         const size_t count = vector->counts[rank], displ = vector->displs[rank];
@@ -58,7 +58,7 @@ static hoop_result_t vectors_check(const struct vector vectors[2], hoop_datatype
 {
     const size_t type_bytes = hoop_datatype_bytes(type);
     if (comm == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
+        return hoop_null_error(function, "comm");
     }
     if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,

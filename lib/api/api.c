@@ -20,15 +20,10 @@
 
 /* ---- Small things --------------------------------------------------------------------------- */
 
-static hoop_result_t api_null(const char *function, const char *what)
-{
-    return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function, what);
-}
-
 hoop_result_t hoop_get_version(int *version)
 {
     if (version == NULL) {
-        return api_null("hoop_get_version", "version");
+        return hoop_null_error("hoop_get_version", "version");
     }
     *version = HOOP_VERSION_CODE;
     return HOOP_OK;
@@ -44,7 +39,7 @@ const char *hoop_get_last_error(hoop_comm_t comm)
 hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_error)
 {
     if (comm == NULL || async_error == NULL) {
-        return api_null("hoop_comm_get_async_error", comm == NULL ? "comm" : "async_error");
+        return hoop_null_error("hoop_comm_get_async_error", comm == NULL ? "comm" : "async_error");
     }
     const bool pending = hoop_comm_is_pending(comm);
     const hoop_result_t state = hoop_comm_state(comm, NULL);
@@ -64,7 +59,7 @@ hoop_result_t hoop_set_log_callback(hoop_log_fn_t fn, void *arg)
 hoop_result_t hoop_setting_next(size_t *cursor, hoop_setting_t *setting)
 {
     if (cursor == NULL || setting == NULL) {
-        return api_null("hoop_setting_next", cursor == NULL ? "cursor" : "setting");
+        return hoop_null_error("hoop_setting_next", cursor == NULL ? "cursor" : "setting");
     }
     hoop_log_settings();
     return hoop_settings_next(cursor, setting);
@@ -75,7 +70,7 @@ hoop_result_t hoop_setting_next(size_t *cursor, hoop_setting_t *setting)
 hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
 {
     if (comm == NULL) {
-        return api_null("hoop_comm_finalize", "comm");
+        return hoop_null_error("hoop_comm_finalize", "comm");
     }
     const hoop_result_t born = hoop_comm_check_born(comm);
     if (born != HOOP_OK) {
@@ -149,7 +144,7 @@ hoop_result_t hoop_comm_leave(hoop_comm_t comm)
 hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags)
 {
     if (comm == NULL) {
-        return api_null("hoop_comm_revoke", "comm");
+        return hoop_null_error("hoop_comm_revoke", "comm");
     }
     if (flags != HOOP_REVOKE_DEFAULT) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_comm_revoke: flags is %d, expected 0",
@@ -165,7 +160,7 @@ hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags)
 hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count)
 {
     if (comm == NULL || count == NULL) {
-        return api_null("hoop_comm_count", comm == NULL ? "comm" : "count");
+        return hoop_null_error("hoop_comm_count", comm == NULL ? "comm" : "count");
     }
     const hoop_result_t born = hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
     *count = born == HOOP_OK ? (int)comm->n : *count;
@@ -175,7 +170,7 @@ hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count)
 hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank)
 {
     if (comm == NULL || rank == NULL) {
-        return api_null("hoop_comm_user_rank", comm == NULL ? "comm" : "rank");
+        return hoop_null_error("hoop_comm_user_rank", comm == NULL ? "comm" : "rank");
     }
     const hoop_result_t born = hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
     *rank = born == HOOP_OK ? (int)comm->rank : *rank;
@@ -185,7 +180,7 @@ hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank)
 hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device)
 {
     if (comm == NULL || device == NULL) {
-        return api_null("hoop_comm_cu_device", comm == NULL ? "comm" : "device");
+        return hoop_null_error("hoop_comm_cu_device", comm == NULL ? "comm" : "device");
     }
     *device = comm->device;
     return HOOP_OK;
@@ -196,7 +191,7 @@ hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device)
 hoop_result_t hoop_mem_alloc(void **ptr, size_t bytes, hoop_mem_kind_t kind)
 {
     if (ptr == NULL) {
-        return api_null("hoop_mem_alloc", "ptr");
+        return hoop_null_error("hoop_mem_alloc", "ptr");
     }
     if (kind != HOOP_MEM_HOST && kind != HOOP_MEM_DEVICE) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_mem_alloc: kind is %d, expected 0 or 1",
@@ -225,9 +220,9 @@ hoop_result_t hoop_mem_free(void *ptr)
 hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void **handle)
 {
     if (comm == NULL || handle == NULL || (buff == NULL && size > 0)) {
-        return api_null("hoop_comm_register", comm == NULL     ? "comm"
-                                              : handle == NULL ? "handle"
-                                                               : "buff");
+        return hoop_null_error("hoop_comm_register", comm == NULL     ? "comm"
+                                                     : handle == NULL ? "handle"
+                                                                      : "buff");
     }
     return hoop_ops_register(comm, handle);
 }
@@ -235,7 +230,7 @@ hoop_result_t hoop_comm_register(hoop_comm_t comm, void *buff, size_t size, void
 hoop_result_t hoop_comm_deregister(hoop_comm_t comm, void *handle)
 {
     if (comm == NULL) {
-        return api_null("hoop_comm_deregister", "comm");
+        return hoop_null_error("hoop_comm_deregister", "comm");
     }
     return handle == NULL ? HOOP_OK : hoop_ops_deregister(comm, handle);
 }

@@ -10,11 +10,6 @@
 #include <stddef.h>
 #include <string.h>
 
-static hoop_result_t births_null(const char *function, const char *what)
-{
-    return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function, what);
-}
-
 /* ---- Options -------------------------------------------------------------------------------- */
 
 static hoop_result_t births_milliseconds(const char *field, int value, int least, uint64_t *ret)
@@ -173,7 +168,7 @@ static hoop_result_t births_id(bool here, hoop_unique_id_t *ret_id)
 
 hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
 {
-    return id != NULL ? births_id(false, id) : births_null("hoop_get_unique_id", "id");
+    return id != NULL ? births_id(false, id) : hoop_null_error("hoop_get_unique_id", "id");
 }
 
 static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int nranks,
@@ -181,7 +176,7 @@ static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int n
 {
     struct hoop_comm_options options = {.serve = false};
     if (comm == NULL) {
-        return hoop_group_spoil(births_null(function, "comm"));
+        return hoop_group_spoil(hoop_null_error(function, "comm"));
     }
     const int before = hoop_cancel_off();
     hoop_result_t result = births_options(config, nranks, rank, &options);
@@ -225,7 +220,7 @@ hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
     struct hoop_comm_options options = {.serve = false};
     uint32_t n = 0, rank = 0;
     if (comm == NULL) {
-        return hoop_group_spoil(births_null("hoop_comm_init_env", "comm"));
+        return hoop_group_spoil(hoop_null_error("hoop_comm_init_env", "comm"));
     }
     const int before = hoop_cancel_off();
     /* n and rank are not known yet: a first pass checks the rest and yields the time limit. */
@@ -249,7 +244,8 @@ hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks,
 {
     struct hoop_comm_options options = {.serve = rank == 0};
     if (comm == NULL || url == NULL) {
-        return hoop_group_spoil(births_null("hoop_comm_init_url", comm == NULL ? "comm" : "url"));
+        return hoop_group_spoil(
+            hoop_null_error("hoop_comm_init_url", comm == NULL ? "comm" : "url"));
     }
     const int before = hoop_cancel_off();
     hoop_result_t result = births_options(config, nranks, rank, &options);
@@ -267,7 +263,7 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
 {
     hoop_unique_id_t id;
     if (comms == NULL) {
-        return hoop_group_spoil(births_null("hoop_comm_init_all", "comms"));
+        return hoop_group_spoil(hoop_null_error("hoop_comm_init_all", "comms"));
     }
     if (ndev < 1 || ndev > (int)HOOP_MAX_RANKS) {
         return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT, "ndev is %d, expected 1 to %u",
@@ -296,7 +292,7 @@ static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const
                                    const char *name)
 {
     if (comm == NULL || ret == NULL) {
-        return births_null(function, comm == NULL ? "comm" : name);
+        return hoop_null_error(function, comm == NULL ? "comm" : name);
     }
     return hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
 }
@@ -381,7 +377,7 @@ hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_
     struct hoop_birth birth;
     if (comm == NULL && (id == NULL || newcomm == NULL)) {
         return hoop_group_spoil(
-            births_null("hoop_comm_grow", id == NULL ? "comm and id" : "newcomm"));
+            hoop_null_error("hoop_comm_grow", id == NULL ? "comm and id" : "newcomm"));
     }
     if (comm == NULL) {
         return births_by_id("hoop_comm_grow", newcomm, nranks, id, rank, config);

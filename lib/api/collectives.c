@@ -71,7 +71,7 @@ static hoop_result_t collective_check(const struct collective_call *call)
     const char *function = call->function;
     const size_t type_bytes = hoop_datatype_bytes(call->type);
     if (call->comm == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
+        return hoop_null_error(function, "comm");
     }
     hoop_result_t result = hoop_comm_check_sized(call->comm);
     if (result != HOOP_OK) {
@@ -171,8 +171,8 @@ static hoop_result_t collective_check_buffers(const struct collective_call *call
         return HOOP_OK;
     }
     if ((call->in == NULL && bytes->in > 0) || (call->out == NULL && bytes->out > 0)) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", call->function,
-                          call->in == NULL && bytes->in > 0 ? "sendbuff" : "recvbuff");
+        return hoop_null_error(call->function,
+                               call->in == NULL && bytes->in > 0 ? "sendbuff" : "recvbuff");
     }
     if (place == NULL) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
@@ -338,10 +338,7 @@ hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
 {
     static const char function[] = "hoop_red_op_create_pre_mul_sum";
     if (op == NULL || scalar == NULL || comm == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function,
-                          op == NULL       ? "op"
-                          : scalar == NULL ? "scalar"
-                                           : "comm");
+        return hoop_null_error(function, op == NULL ? "op" : scalar == NULL ? "scalar" : "comm");
     }
     if (hoop_datatype_bytes(datatype) == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "%s: datatype is %d, expected 0 to %d", function,
@@ -373,5 +370,5 @@ hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
 hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm)
 {
     return comm != NULL ? hoop_ops_remove(comm, op)
-                        : hoop_error(HOOP_INVALID_ARGUMENT, "hoop_red_op_destroy: comm is NULL");
+                        : hoop_null_error("hoop_red_op_destroy", "comm");
 }

@@ -444,7 +444,7 @@ static hoop_result_t group_check_simulation(const hoop_sim_info_t *info)
         return open;
     }
     if (info == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: sim_info is NULL", function);
+        return hoop_null_error(function, "sim_info");
     }
     if (info->size != sizeof(*info) || info->magic != HOOP_CONFIG_MAGIC) {
         return hoop_error(HOOP_INVALID_ARGUMENT,

@@ -35,7 +35,7 @@ static struct hoop_queue *stream_lock(const char *function, hoop_stream_t stream
     if (hoop_is_forked()) {
         *ret = hoop_forked_error();
     } else if (stream == NULL) {
-        *ret = hoop_error(HOOP_INVALID_ARGUMENT, "%s: stream is NULL", function);
+        *ret = hoop_null_error(function, "stream");
     } else if (!hoop_handle_is_stream(stream)) {
         *ret = stream_foreign(function, stream);
     }
@@ -223,7 +223,7 @@ hoop_result_t hoop_streams_submit(const hoop_stream_t *streams, size_t count,
 hoop_result_t hoop_stream_create(hoop_stream_t *stream)
 {
     if (stream == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_stream_create: stream is NULL");
+        return hoop_null_error("hoop_stream_create", "stream");
     }
     const int before = hoop_cancel_off();
     hoop_result_t result = hoop_progress_start();
@@ -321,7 +321,7 @@ hoop_result_t hoop_stream_get_fd(hoop_stream_t stream, int *fd)
 {
     hoop_result_t result = HOOP_OK;
     if (fd == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_stream_get_fd: fd is NULL");
+        return hoop_null_error("hoop_stream_get_fd", "fd");
     }
     struct hoop_queue *queue = stream_lock("hoop_stream_get_fd", stream, &result);
     if (queue != NULL) {
@@ -338,7 +338,7 @@ hoop_result_t hoop_stream_record(hoop_stream_t stream, hoop_ticket_t *ticket)
 {
     hoop_result_t result = HOOP_OK;
     if (ticket == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_stream_record: ticket is NULL");
+        return hoop_null_error("hoop_stream_record", "ticket");
     }
     struct hoop_queue *queue = stream_lock("hoop_stream_record", stream, &result);
     if (queue != NULL) {

@@ -13,7 +13,7 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
 {
     const size_t type_bytes = hoop_datatype_bytes(type);
     if (comm == NULL) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: comm is NULL", function);
+        return hoop_null_error(function, "comm");
     }
     const hoop_result_t sized = hoop_comm_check_sized(comm);
     if (sized != HOOP_OK) {
@@ -33,7 +33,7 @@ static hoop_result_t transfer_check(const char *function, const void *buffer, si
                           "%s: count is %zu, more than the address space holds", function, count);
     }
     if (buffer == NULL && count > 0) {
-        return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the buffer is NULL", function);
+        return hoop_null_error(function, "the buffer");
     }
     if ((uint32_t)peer == comm->rank && !hoop_group_open()) {
         return hoop_error(

@@ -240,6 +240,11 @@ static const char *errno_advice(int err)
     return err == EMFILE ? " (raise ulimit -n)" : err == ENFILE ? " (raise fs.file-max)" : "";
 }
 
+hoop_result_t hoop_null_error(const char *function, const char *what)
+{
+    return hoop_error(HOOP_INVALID_ARGUMENT, "%s: %s is NULL", function, what);
+}
+
 hoop_result_t hoop_errno_error(int err, const char *format, ...)
 {
     const hoop_result_t code = hoop_from_errno(err);

@@ -64,6 +64,9 @@ hoop_result_t hoop_from_errno(int err);
  * EMFILE (raise ulimit -n)". */
 hoop_result_t hoop_errno_error(int err, const char *format, ...) HOOP_PRINTF(2, 3);
 
+/* HOOP_INVALID_ARGUMENT: "function: what is NULL". */
+hoop_result_t hoop_null_error(const char *function, const char *what);
+
 /* The symbolic name of an errno ("ECONNREFUSED"), for sentences. Static. */
 const char *hoop_errno_name(int err);
 
