@@ -230,12 +230,16 @@ static hoop_result_t group_check_streams(const hoop_stream_t *streams, size_t co
     return result;
 }
 
-static hoop_result_t group_check_transfers(const struct hoop_work *work, size_t count)
+/* Refuses calls on comms that are being made, or that others are being made of, and transfers of
+ * this rank to itself that would never complete. */
+static hoop_result_t group_check_work(const struct group *ended)
 {
     hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        if (work[i].request.signature.collective == HOOP_TRANSFER) {
-            result = hoop_exchange_check(work[i].request.out, work[i].comm->rank);
+    for (size_t i = 0; i < ended->count && result == HOOP_OK; i++) {
+        const struct hoop_work *work = &ended->work[i];
+        result = hoop_comm_check_born(work->comm);
+        if (result == HOOP_OK && work->request.signature.collective == HOOP_TRANSFER) {
+            result = hoop_exchange_check(work->request.out, work->comm->rank);
         }
     }
     return result;
@@ -261,26 +265,13 @@ static void group_drop_births(const struct group *dropped)
     }
 }
 
-static hoop_result_t group_deliver(hoop_result_t spoiled)
+static hoop_result_t group_deliver(const struct group *ended)
 {
-    if (spoiled == HOOP_OK && group.n_births == 0) {
-        return HOOP_OK;
+    if (ended->spoiled == HOOP_OK && ended->n_births > 0) {
+        return hoop_births_run(ended->births, ended->n_births);
     }
-    if (spoiled == HOOP_OK) {
-        return hoop_births_run(group.births, group.n_births);
-    }
-    group_drop_births(&group);
-    return spoiled;
-}
-
-/* Refuses calls on comms that are being made, or that others are being made of. */
-static hoop_result_t group_check_born(const struct hoop_work *work, size_t count)
-{
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        result = hoop_comm_check_born(work[i].comm);
-    }
-    return result;
+    group_drop_births(ended);
+    return ended->spoiled;
 }
 
 /* Closes the thread's group before its work runs, so that callbacks and signal handlers are not in
@@ -414,14 +405,11 @@ hoop_result_t hoop_group_end(void)
     if (result != HOOP_OK || --group.depth > 0) {
         return result;
     }
-    const hoop_result_t born = group_deliver(group.spoiled);
-    result = born == HOOP_IN_PROGRESS ? HOOP_OK : born;
     const struct group ended = group_close();
+    const hoop_result_t born = group_deliver(&ended);
+    result = born == HOOP_IN_PROGRESS ? HOOP_OK : born;
     if (result == HOOP_OK) {
-        result = group_check_born(ended.work, ended.count);
-    }
-    if (result == HOOP_OK) {
-        result = group_check_transfers(ended.work, ended.count);
+        result = group_check_work(&ended);
     }
     if (result == HOOP_OK) {
         result = group_check_streams(ended.streams, ended.n_streams);
@@ -503,10 +491,7 @@ hoop_result_t hoop_group_simulate_end(hoop_sim_info_t *sim_info)
     const struct group ended = group_close();
     result = group_mistake_again(&ended);
     if (result == HOOP_OK) {
-        result = group_check_born(ended.work, ended.count);
-    }
-    if (result == HOOP_OK) {
-        result = group_check_transfers(ended.work, ended.count);
+        result = group_check_work(&ended);
     }
     if (result == HOOP_OK) {
         result = group_estimate(&ended, &ns);
