@@ -363,7 +363,7 @@ static bool flight_post(struct hoop_engine_flight *flight, bool sending)
     }
     if (result == HOOP_OK && sending) {
         flight_find_place(flight);
-        hoop_owed_say(&flight->lane->engine->owed, op->plan, flight->send_link, &flight->send);
+        hoop_owed_mark(&flight->lane->engine->owed, op->plan, flight->send_link, &flight->send);
         result = hoop_link_send(flight->send_link, &flight->send);
     } else if (result == HOOP_OK) {
         result = flight_recv(flight);

@@ -39,7 +39,7 @@ struct hoop_owed_entry {
 /* Zeroed: nothing is owed. */
 struct hoop_owed {
     struct hoop_link *link; /* from the previous rank, in lane 0; NULL: nothing was ever owed */
-    struct hoop_link *said; /* to the next rank; NULL: nothing is held back */
+    struct hoop_link *held; /* to the next rank; NULL: nothing is held back */
     uint32_t first, count;  /* of entries, a ring buffer: posted, and not done */
     bool waits;             /* too many were owed: waits until half of them have come */
     bool failed;            /* the reason is in the link's failure */
@@ -54,23 +54,22 @@ static inline bool hoop_owed_may(const struct hoop_plan *plan, const struct hoop
            hoop_link_holds(link) > 0;
 }
 
-/*
- * Before a send: marks whether the link may hold it back, which it may if the receiver may owe it.
+/* Before a send: marks whether the link may hold it back, which it may if the receiver may owe it.
  */
-static inline void hoop_owed_say(struct hoop_owed *owed, const struct hoop_plan *plan,
-                                 struct hoop_link *link, struct hoop_xfer *xfer)
+static inline void hoop_owed_mark(struct hoop_owed *owed, const struct hoop_plan *plan,
+                                  struct hoop_link *link, struct hoop_xfer *xfer)
 {
     xfer->may_wait =
         xfer->bytes == 0 && xfer->chunk == 0 && link->params.lane == 0 && hoop_plan_owes(plan);
-    owed->said = xfer->may_wait ? link : owed->said;
+    owed->held = xfer->may_wait ? link : owed->held;
 }
 
 /* Sends what was held back. */
 static inline void hoop_owed_push(struct hoop_owed *owed)
 {
-    if (owed->said != NULL) {
-        hoop_link_push(owed->said);
-        owed->said = NULL;
+    if (owed->held != NULL) {
+        hoop_link_push(owed->held);
+        owed->held = NULL;
     }
 }
 

@@ -159,7 +159,7 @@ static bool exchange_is_noticed(const struct hoop_exchange *exchange, const stru
 }
 
 /* The receiver reports the time of a transfer that is done. */
-static void exchange_tell_time(const struct hoop_transfer *transfer)
+static void exchange_report_time(const struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
     const uint64_t worked = transfer->worked_ns;
@@ -169,8 +169,8 @@ static void exchange_tell_time(const struct hoop_transfer *transfer)
 }
 
 /* Learns the time of the last timed transfer, if its receiver has reported. */
-static void exchange_hear_time(const struct hoop_exchange *exchange, uint32_t peer,
-                               struct hoop_exchange_ways *ways)
+static void exchange_collect_time(const struct hoop_exchange *exchange, uint32_t peer,
+                                  struct hoop_exchange_ways *ways)
 {
     const uint64_t word = atomic_load_explicit(hoop_board_took(exchange->board, peer, exchange->me),
                                                memory_order_relaxed);
@@ -203,7 +203,7 @@ static void exchange_choose(struct hoop_transfer *transfer)
         /* all slots once and again; what is read has to get into the reader's cache, too */
         const uint32_t slots = 1 + (uint32_t)(transfer->link->params.slots / (1 + chunks));
         const uint32_t around = slots > EXCHANGE_WARM ? slots : EXCHANGE_WARM;
-        exchange_hear_time(exchange, transfer->peer, *ways);
+        exchange_collect_time(exchange, transfer->peer, *ways);
         transfer->how = hoop_copies_next(&(*ways)->rows[maps][hoop_copies_size(transfer->bytes)],
                                          around, may, &timed);
     }
@@ -226,11 +226,12 @@ static void exchange_learn(const struct hoop_transfer *transfer)
 
 /* ---- Reading in the sender's process --------------------------------------------------------- */
 
-/* The sender's part. True: the receiver has said whether it read the data. */
-static bool exchange_hear(struct hoop_transfer *transfer)
+/* The sender's part. True: the receiver has acknowledged the notice: it read the data, or could
+ * not. */
+static bool exchange_is_acknowledged(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    /* pairs with the release in exchange_say() */
+    /* pairs with the release in exchange_acknowledge() */
     const uint64_t word = atomic_load_explicit(
         hoop_board_taken(exchange->board, transfer->peer, exchange->me), memory_order_acquire);
     if (word >> 1 != transfer->sequence) {
@@ -246,11 +247,11 @@ static bool exchange_hear(struct hoop_transfer *transfer)
     return true;
 }
 
-/* The receiver says whether it read the data. */
-static void exchange_say(const struct hoop_transfer *transfer, uint64_t refused)
+/* The receiver's acknowledgement: whether it read the data. */
+static void exchange_acknowledge(const struct hoop_transfer *transfer, uint64_t refused)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
-    /* pairs with the acquire in exchange_hear() */
+    /* pairs with the acquire in exchange_is_acknowledged() */
     atomic_store_explicit(hoop_board_taken(exchange->board, exchange->me, transfer->peer),
                           transfer->sequence << 1 | refused, memory_order_release);
     hoop_board_notify(exchange->board, transfer->peer);
@@ -304,7 +305,7 @@ static void exchange_read_done(struct hoop_transfer *transfer, hoop_result_t res
     transfer->mapped = NULL;
     if (result == HOOP_OK) {
         transfer->done = true;
-        exchange_say(transfer, 0);
+        exchange_acknowledge(transfer, 0);
         return;
     }
     hoop_log(HOOP_LOG_INFO, HOOP_LOG_MEM, "rank %u: what rank %u sends is copied twice: %s",
@@ -312,7 +313,7 @@ static void exchange_read_done(struct hoop_transfer *transfer, hoop_result_t res
     transfer->state = HOOP_TRANSFER_CHUNKS;
     transfer->notice.timed = 0;
     transfer->moved = 0;
-    exchange_say(transfer, EXCHANGE_REFUSED);
+    exchange_acknowledge(transfer, EXCHANGE_REFUSED);
 }
 
 /* The receiver's part: reads a slice. True: something moved. */
@@ -339,15 +340,6 @@ static bool exchange_read(struct hoop_transfer *transfer)
         exchange_read_done(transfer, result);
     }
     return true;
-}
-
-/* True: something moved. */
-static bool exchange_carry(struct hoop_transfer *transfer)
-{
-    if (transfer->sending) {
-        return exchange_hear(transfer);
-    }
-    return exchange_read(transfer);
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
@@ -391,8 +383,9 @@ static bool exchange_pass(struct hoop_transfer *transfer, hoop_result_t *ret_res
 static bool exchange_work(struct hoop_transfer *transfer, hoop_result_t *ret_result)
 {
     const uint64_t since = transfer->notice.timed != 0 ? hoop_now_ns() : 0;
-    const bool moved = transfer->state == HOOP_TRANSFER_READ ? exchange_carry(transfer)
-                                                             : exchange_pass(transfer, ret_result);
+    const bool moved = transfer->state != HOOP_TRANSFER_READ ? exchange_pass(transfer, ret_result)
+                       : transfer->sending                   ? exchange_is_acknowledged(transfer)
+                                                             : exchange_read(transfer);
     if (moved && since != 0) {
         transfer->worked_ns += hoop_now_ns() - since;
     }
@@ -410,7 +403,7 @@ static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_res
         moved |= exchange_work(transfer, ret_result);
     }
     if (transfer->done && transfer->notice.timed != 0) {
-        (transfer->sending ? exchange_learn : exchange_tell_time)(transfer);
+        (transfer->sending ? exchange_learn : exchange_report_time)(transfer);
     }
     return moved;
 }

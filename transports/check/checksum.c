@@ -273,7 +273,7 @@ struct checksum_way {
     sum_blocks_fn *sum_blocks;
     uint64_t (*crc)(const uint8_t *data, size_t bytes);
 };
-#define INTEGRITY_MOST_WAYS 4
+#define CHECKSUM_MOST_WAYS 4
 
 /* The ways of this CPU, the plainest first. */
 static unsigned checksum_detect(struct checksum_way *ret_ways)
@@ -296,7 +296,7 @@ static unsigned checksum_detect(struct checksum_way *ret_ways)
 }
 
 static pthread_once_t checksum_once = PTHREAD_ONCE_INIT;
-static struct checksum_way checksum_known[INTEGRITY_MOST_WAYS]; /* constant after once */
+static struct checksum_way checksum_known[CHECKSUM_MOST_WAYS]; /* constant after once */
 static unsigned checksum_count;
 
 static void checksum_learn(void)
