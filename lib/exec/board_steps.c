@@ -248,58 +248,34 @@ static hoop_result_t board_launch(struct hoop_board *board, struct hoop_board_op
     return result == HOOP_OK ? HOOP_OK : hoop_failure_take(failure, result, (int)board->me);
 }
 
-/* HOOP_OK: the worker has nothing outstanding, and the gates are returned. */
-static hoop_result_t board_drain(struct hoop_board *board, struct hoop_board_op *op,
-                                 struct hoop_failure *failure)
-{
-    hoop_result_t result = HOOP_OK;
-    if (op->work == HOOP_BOARD_LAUNCHING) {
-        result = op->worker->end(op->worker->arg);
-        op->work = result == HOOP_OK ? HOOP_BOARD_LAUNCHED : op->work;
-    }
-    if (op->work == HOOP_BOARD_LAUNCHED) {
-        result = op->worker->over(op->worker->arg);
-    }
-    if (result == HOOP_AGAIN) {
-        return HOOP_AGAIN;
-    }
-    if (result != HOOP_OK) {
-        return hoop_failure_take(failure, result, (int)board->me);
-    }
-    const bool held = op->work != HOOP_BOARD_IDLE;
-    op->work = HOOP_BOARD_IDLE;
-    return !held || hoop_gates_leave(board, HOOP_EVERY, op->held)
-               ? HOOP_OK
-               : board_driven_out(board, failure);
-}
-
 bool hoop_board_give_back(struct hoop_board *board, struct hoop_board_op *op,
                           struct hoop_failure *failure)
 {
-    hoop_result_t result = HOOP_OK;
     if (op->work == HOOP_BOARD_IDLE) {
         return true;
     }
     if (op->work == HOOP_BOARD_LAUNCHING) {
-        result = op->worker->end(op->worker->arg);
-        if (result == HOOP_OK) {
-            op->work = HOOP_BOARD_LAUNCHED;
-        } else {
-            (void)hoop_failure_take(failure, result, (int)board->me);
-        }
+        const hoop_result_t ended = op->worker->end(op->worker->arg);
+        op->work = ended == HOOP_OK ? HOOP_BOARD_LAUNCHED : op->work;
+        (void)hoop_failure_take(failure, ended, (int)board->me);
     }
-    result = op->worker->over(op->worker->arg);
-    if (result == HOOP_AGAIN) {
+    const hoop_result_t over = op->worker->over(op->worker->arg);
+    if (over == HOOP_AGAIN) {
         return false;
     }
-    if (result != HOOP_OK) {
-        (void)hoop_failure_take(failure, result, (int)board->me);
-    }
+    (void)hoop_failure_take(failure, over, (int)board->me);
     op->work = HOOP_BOARD_IDLE;
     if (!hoop_gates_leave(board, HOOP_EVERY, op->held)) {
         (void)board_driven_out(board, failure);
     }
     return true;
+}
+
+/* HOOP_OK: the worker has nothing outstanding, and the gates are returned. */
+static hoop_result_t board_drain(struct hoop_board *board, struct hoop_board_op *op,
+                                 struct hoop_failure *failure)
+{
+    return hoop_board_give_back(board, op, failure) ? failure->code : HOOP_AGAIN;
 }
 
 /* ---- Barriers ---- */
