@@ -212,10 +212,13 @@ static const char *json_skip_string(const char *at)
     return at + 1;
 }
 
-/* The end of the value that begins at `at`; NULL: it has none. */
+/* The end of the value that begins at `at`; NULL: it has none, or there is no value. */
 static const char *json_skip(const char *at)
 {
     int depth = 0;
+    if (strchr("}],:", *json_blank(at)) != NULL) {
+        return NULL;
+    }
     do {
         at = json_blank(at);
         if (*at == '\0') {
