@@ -273,8 +273,9 @@ HOOP_API hoop_result_t hoop_set_log_callback(hoop_log_fn_t fn, void *arg);
  * out where the ranks meet: it waits while a name is looked up or a file is awaited.) The new comm,
  * and the comm that it is made from, are pending as long as hoop_comm_get_async_error() says
  * HOOP_IN_PROGRESS: they may be revoked, aborted and destroyed, which ends the birth; every other
- * call that needs them is HOOP_INVALID_USAGE. In a group all births are waited for if one of them
- * is.
+ * call that needs them is HOOP_INVALID_USAGE. While split or grow waits for other ranks of the
+ * comm, only the failure of that comm ends it: abort or revoke it first. In a group all births are
+ * waited for if one of them is.
  */
 typedef struct {
     size_t size;           /* set by the initializer */
