@@ -41,9 +41,9 @@ hoop_result_t hoop_comm_get_async_error(hoop_comm_t comm, hoop_result_t *async_e
     if (comm == NULL || async_error == NULL) {
         return hoop_null_error("hoop_comm_get_async_error", comm == NULL ? "comm" : "async_error");
     }
-    const bool pending = hoop_comm_is_pending(comm);
-    const hoop_result_t state = hoop_comm_state(comm, NULL);
-    *async_error = state == HOOP_OK && pending ? HOOP_IN_PROGRESS : state;
+    /* A failure counts once nothing is in progress: who is told of it may shrink the comm. */
+    const bool pending = hoop_comm_is_pending(comm) && !hoop_is_forked();
+    *async_error = pending ? HOOP_IN_PROGRESS : hoop_comm_state(comm, NULL);
     if (*async_error == HOOP_IN_PROGRESS) {
         hoop_wait_yield(); /* callers ask in a loop */
     }

@@ -294,7 +294,8 @@ static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const
     if (comm == NULL || ret == NULL) {
         return hoop_null_error(function, comm == NULL ? "comm" : name);
     }
-    return hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
+    const hoop_result_t born = hoop_is_forked() ? hoop_forked_error() : hoop_comm_check_born(comm);
+    return born == HOOP_OK ? hoop_comm_check_sized(comm) : born;
 }
 
 hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,

@@ -392,6 +392,28 @@ static void test_lonely_in_background(void **state)
     }
 }
 
+/* A failed birth is over when it is reported: no call finds the comm in progress. */
+static void test_failure_is_the_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+        hoop_result_t result = HOOP_IN_PROGRESS;
+        hoop_comm_t comm = NULL;
+        hoop_unique_id_t id;
+        config.blocking = 0;
+        config.init_timeout_ms = 20;
+        assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+        assert_int_equal(hoop_comm_init_rank_config(&comm, 2, id, 0, &config), HOOP_IN_PROGRESS);
+        while (result == HOOP_IN_PROGRESS) {
+            assert_int_equal(hoop_comm_get_async_error(comm, &result), HOOP_OK);
+        }
+        assert_int_equal(result, HOOP_TIMEOUT);
+        assert_int_equal(hoop_barrier(comm, NULL), HOOP_TIMEOUT);
+        assert_int_equal(hoop_comm_destroy(comm), HOOP_OK);
+    }
+}
+
 struct others {
     hoop_comm_t *comms, *children;
     const hoop_config_t *config;
@@ -442,11 +464,13 @@ static void assert_born_dead(hoop_comm_t comm, hoop_result_t why)
 {
     const size_t counts[N] = {1}, displs[N] = {0};
     int64_t in = 0, out = 0;
+    hoop_comm_t child = NULL;
     assert_int_equal(await(comm), why);
     assert_int_equal(sum(comm, 1, &out), why);
     assert_int_equal(hoop_barrier(comm, NULL), why);
     assert_int_equal(hoop_broadcast(&in, &out, 1, HOOP_INT64, 0, comm, NULL), why);
     assert_int_equal(hoop_send(&in, 1, HOOP_INT64, 0, comm, NULL), why);
+    assert_int_equal(hoop_comm_split(comm, 0, 0, &child, NULL), why);
     hoop_group_start();
     assert_int_equal(
         hoop_alltoallv(&in, counts, displs, &out, counts, displs, HOOP_INT64, comm, NULL), why);
@@ -538,11 +562,17 @@ static void test_config(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split_by_threads),    cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_many_in_a_group),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_name_is_held),        cmocka_unit_test(test_grow),
-        cmocka_unit_test(test_init_in_background),  cmocka_unit_test(test_lonely_in_background),
-        cmocka_unit_test(test_split_in_background), cmocka_unit_test(test_config),
+        cmocka_unit_test(test_split_by_threads),
+        cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_many_in_a_group),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_name_is_held),
+        cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_init_in_background),
+        cmocka_unit_test(test_lonely_in_background),
+        cmocka_unit_test(test_failure_is_the_end),
+        cmocka_unit_test(test_split_in_background),
+        cmocka_unit_test(test_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
