@@ -111,7 +111,7 @@ static bool streams_make_items(struct stream_part *parts, size_t count, struct h
 {
     parts[0].item = &piece->item;
     for (size_t i = 1; i < count; i++) {
-        parts[i].item = hoop_item_create(piece, NULL, 0);
+        parts[i].item = hoop_item_create(piece, 0);
         if (parts[i].item == NULL) {
             return false;
         }
@@ -443,7 +443,7 @@ hoop_result_t hoop_stream_wait_ticket(hoop_stream_t stream, hoop_ticket_t ticket
 {
     static const char function[] = "hoop_stream_wait_ticket";
     struct hoop_queue *target = NULL;
-    struct hoop_item *item = hoop_item_create(NULL, NULL, ticket.opaque[1]);
+    struct hoop_item *item = hoop_item_create(NULL, ticket.opaque[1]);
     if (item == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "%s: no memory", function);
     }

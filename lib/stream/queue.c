@@ -143,14 +143,12 @@ void hoop_piece_release(struct hoop_piece *piece)
     }
 }
 
-struct hoop_item *hoop_item_create(struct hoop_piece *piece, struct hoop_queue *target,
-                                   uint64_t number)
+struct hoop_item *hoop_item_create(struct hoop_piece *piece, uint64_t number)
 {
     struct hoop_item *item = calloc(1, sizeof(*item));
     if (item != NULL) {
         item->kind = piece != NULL ? HOOP_ITEM_JOIN : HOOP_ITEM_WAIT;
         item->piece = piece;
-        item->target = target;
         item->number = number;
     }
     return item;

@@ -83,9 +83,9 @@ struct hoop_piece *hoop_piece_create(const struct hoop_work *work, size_t count,
 /* Removes a holder; the last one frees the piece. Without the lock. */
 void hoop_piece_release(struct hoop_piece *piece);
 
-/* A JOIN (piece) or WAIT (target, number); NULL: no memory. Without the lock. */
-struct hoop_item *hoop_item_create(struct hoop_piece *piece, struct hoop_queue *target,
-                                   uint64_t number);
+/* A JOIN (piece), or a WAIT (piece NULL), whose target is still to be set; NULL: no memory. Without
+ * the lock. */
+struct hoop_item *hoop_item_create(struct hoop_piece *piece, uint64_t number);
 
 /* Appends an item. */
 void hoop_queue_push(struct hoop_queue *queue, struct hoop_item *item);

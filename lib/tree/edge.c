@@ -29,10 +29,10 @@ void hoop_edge_send(const struct hoop_edge *edge, const union hoop_frame *frame)
     hoop_connection_say(edge->connection, frame);
 }
 
-void hoop_edge_send_plain(const struct hoop_edge *edge, enum hoop_frame_type type)
+void hoop_edge_say_ready(const struct hoop_edge *edge)
 {
     union hoop_frame frame;
-    hoop_frame_init(&frame, type);
+    hoop_frame_init(&frame, HOOP_FRAME_READY);
     hoop_edge_send(edge, &frame);
 }
 

@@ -278,12 +278,12 @@ static void handout_try_ready(struct hoop_leader *leader)
         return;
     }
     if (tree->machine != 0) {
-        hoop_edge_send_plain(&tree->neighbours[0], HOOP_FRAME_READY);
+        hoop_edge_say_ready(&tree->neighbours[0]);
         tree->sent_ready = true;
         return;
     }
     if (tree->machines > 0) {
-        hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);
+        hoop_edge_say_ready(&tree->root);
     }
     tree->sent_ready = true;
     handout_go(leader);

@@ -139,7 +139,7 @@ void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *wh
 /* ---- edge.c -------------------------------------------------------------------------------- */
 
 void hoop_edge_send(const struct hoop_edge *edge, const union hoop_frame *frame);
-void hoop_edge_send_plain(const struct hoop_edge *edge, enum hoop_frame_type type);
+void hoop_edge_say_ready(const struct hoop_edge *edge);
 void hoop_edge_say_info(const struct hoop_edge *edge);
 /* Closes the connection. */
 void hoop_edge_end(struct hoop_edge *edge);

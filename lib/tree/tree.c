@@ -343,7 +343,7 @@ void hoop_tree_excuse(struct hoop_leader *leader)
     tree->sent_ready = true;
     hoop_tree_shut(tree);
     if (tree->found) {
-        hoop_edge_send_plain(&tree->root, HOOP_FRAME_READY);
+        hoop_edge_say_ready(&tree->root);
     } else if (tree->dialer == NULL) {
         tree_seek_root(leader);
     }
