@@ -4,9 +4,12 @@
 #include "base/settings.h"
 #include "runtime/copy.h"
 
-/* Of this many rounds, each way gets one that is timed; at first of fewer. */
-#define COPIES_EVERY 256u
+#include <assert.h>
+
+/* Each way is tried once in so many rounds, at their beginning: at first, later, and at most. */
 #define COPIES_EVERY_AT_FIRST 64u
+#define COPIES_EVERY 256u
+#define COPIES_EVERY_MOST 512u
 #define COPIES_WORTH(ns) ((ns) + (ns) / 16)
 
 uint32_t hoop_copies_may(void)
@@ -39,31 +42,55 @@ static enum hoop_copy copies_fastest(const struct hoop_copies_row *row, uint32_t
     return (enum hoop_copy)ret;
 }
 
-/*
- * In each period one round is made in each way, at equal distances, the first way's at its
- * beginning. At first these rounds follow one another, after a round that only touches the memory.
- */
+/* In how many rounds is this way tried once? Where all ranks time the same calls that does not
+ * depend on what they have heard. Powers of two, so that ranks that time alone, but wait for each
+ * other, nearly always try at the same time. A round costs half a good one more than is known,
+ * because at its beginning the caches are cold. */
+static uint64_t copies_every(const struct hoop_copies_row *row, uint32_t how, uint32_t around,
+                             uint32_t best)
+{
+    const uint64_t ns = row->ns[how], best_ns = row->ns[best];
+    uint64_t every = COPIES_EVERY_AT_FIRST;
+    if (row->warm == 0 || ns == 0 || best_ns == 0) {
+        return row->calls / around < COPIES_EVERY ? every : COPIES_EVERY;
+    }
+    while (every < COPIES_EVERY_MOST &&
+           every * best_ns < COPIES_EVERY_AT_FIRST * (2 * ns - best_ns)) {
+        every *= 2;
+    }
+    return every;
+}
+
+/* Begins a round in the next way that is due; if there is none, it looks again later. */
+static void copies_begin(struct hoop_copies_row *row, uint32_t around, uint32_t may, uint32_t best)
+{
+    const uint64_t period = (uint64_t)around * COPIES_EVERY_AT_FIRST;
+    for (uint32_t how = 0; how < HOOP_COPY_COUNT; how++) {
+        const uint64_t every = around * copies_every(row, how, around, best);
+        if ((may >> how & 1) != 0 && row->tried[how] <= row->calls - row->calls % every) {
+            row->end = row->calls + around;
+            if (row->calls == 0) {
+                row->end += row->warm > around ? row->warm : around;
+            }
+            row->tried[how] = row->end;
+            row->how = (enum hoop_copy)how;
+            return;
+        }
+    }
+    row->look = row->calls + period - row->calls % period;
+}
+
 enum hoop_copy hoop_copies_next(struct hoop_copies_row *row, uint32_t around, uint32_t may,
                                 bool *ret_timed)
 {
-    const uint32_t call = row->calls++;
-    const bool early = call / around < COPIES_EVERY, first = call / around < COPIES_EVERY_AT_FIRST;
-    const uint32_t every = around * (early ? COPIES_EVERY_AT_FIRST : COPIES_EVERY);
-    const uint32_t apart = first ? around : every / (uint32_t)__builtin_popcount(may);
-    const uint32_t turn = call % every;
-    uint32_t begin = first ? around : 0;
-    for (uint32_t how = 0; how < HOOP_COPY_COUNT; how++) {
-        if ((may >> how & 1) != 0) {
-            if (call < around || turn - begin < around) {
-                *ret_timed = turn + 1 == begin + around;
-                row->tries = true;
-                return (enum hoop_copy)how;
-            }
-            begin += apart;
-        }
+    const enum hoop_copy best = copies_fastest(row, may);
+    assert(around > 0);
+    if (row->calls >= row->end && row->calls >= row->look) {
+        copies_begin(row, around, may, best);
     }
-    *ret_timed = row->tries = false;
-    return copies_fastest(row, may);
+    row->tries = row->calls++ < row->end;
+    *ret_timed = row->tries && row->calls > around && (row->end - row->calls) % around == 0;
+    return row->tries ? row->how : best;
 }
 
 void hoop_copies_add(struct hoop_copies_row *row, enum hoop_copy how, uint64_t ns)

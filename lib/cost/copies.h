@@ -6,8 +6,11 @@
  * leaves the line in memory: 25 GB/s, wherever the two CPUs are. But where they share a cache,
  * ordinary stores are faster than that, and the reader is further from memory. No system tells
  * reliably which CPUs share a cache, and ranks and virtual CPUs move: so it is measured, by
- * collective and size. All ranks time the same calls, one in 256 rounds. In between each rank
- * chooses for itself, since the choice changes nothing but the time.
+ * collective and size. In a collective all ranks time the same calls, each way in one of 256
+ * rounds. In between each rank chooses for itself, since the choice changes nothing but the time.
+ *
+ * A rank that sends times alone. The slower a way is the more seldom it is tried, down to one in
+ * 512 rounds, so that all such tries cost a fiftieth of the time.
  */
 #ifndef HOOP_COPIES_H
 #define HOOP_COPIES_H
@@ -27,9 +30,14 @@
 enum hoop_copy { HOOP_COPY_ORDINARY, HOOP_COPY_NONTEMPORAL, HOOP_COPY_READ, HOOP_COPY_COUNT };
 
 struct hoop_copies_row {
-    uint32_t calls;
-    bool tries;                   /* the latest call was of a round in which a way is tried */
-    uint32_t ns[HOOP_COPY_COUNT]; /* of this rank's own work in one call; 0: not known */
+    uint64_t calls;
+    uint64_t end;                    /* the round in which a way is tried, now or last, ends here */
+    uint64_t look;                   /* from here on a way may be due */
+    uint64_t tried[HOOP_COPY_COUNT]; /* where the latest one of each way ends; 0: none yet */
+    uint32_t ns[HOOP_COPY_COUNT];    /* of this rank's own work in one call; 0: not known */
+    uint32_t warm; /* set by the caller: 0, or the rank times alone, after so many calls at least */
+    enum hoop_copy how; /* is, or was, tried */
+    bool tries;         /* the latest call was of a round in which a way is tried */
 };
 
 /* Zeroed: nothing is known. */

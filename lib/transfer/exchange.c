@@ -15,6 +15,8 @@
 #define EXCHANGE_SLICE_BYTES ((size_t)1 << 20)
 /* The caches are warm from the third transfer on that is carried in the same way. */
 #define EXCHANGE_WARM 3u
+/* The first so many bytes come to pages and caches that no others find like that. */
+#define EXCHANGE_COLD_BYTES ((size_t)4 << 20)
 /* The receiver's word on the board about a transfer that it was to read: the sequence, shifted by
  * one, and this bit if it could not. */
 #define EXCHANGE_REFUSED UINT64_C(1)
@@ -169,9 +171,9 @@ static void exchange_report_time(const struct hoop_transfer *transfer)
 }
 
 /* Learns the time of the last timed transfer, if its receiver has reported. */
-static void exchange_collect_time(const struct hoop_exchange *exchange, uint32_t peer,
-                                  struct hoop_exchange_ways *ways)
+static void exchange_collect_time(const struct hoop_exchange *exchange, uint32_t peer)
 {
+    struct hoop_exchange_ways *ways = exchange->ways[peer];
     const uint64_t word = atomic_load_explicit(hoop_board_took(exchange->board, peer, exchange->me),
                                                memory_order_relaxed);
     if (ways->timed != NULL && (word ^ ways->sequence << EXCHANGE_NS_BITS) <= EXCHANGE_NS_MOST) {
@@ -180,45 +182,78 @@ static void exchange_collect_time(const struct hoop_exchange *exchange, uint32_t
     }
 }
 
-/* The sender chooses how to carry a transfer, and fills in the notice. */
+/* What is known of sends like this one, in either direction; NULL: no memory for it. */
+static struct hoop_exchange_way *exchange_way(const struct hoop_transfer *transfer)
+{
+    struct hoop_exchange_ways **ways = &transfer->exchange->ways[transfer->peer];
+    if (*ways == NULL) {
+        *ways = calloc(1, sizeof(**ways));
+    }
+    return *ways == NULL
+               ? NULL
+               : &(*ways)->ways[transfer->notice.region != 0][hoop_copies_size(transfer->bytes)];
+}
+
+/* The sender takes the way, if it is in `may`, that was chosen with the transfer before, and
+ * chooses the next one's, so that a peer that follows changes it in the same call. */
+static void exchange_choose_way(struct hoop_transfer *transfer, uint32_t may)
+{
+    struct hoop_exchange_way *way = exchange_way(transfer);
+    transfer->how = (enum hoop_copy)__builtin_ctz(may);
+    if (way == NULL) {
+        return;
+    }
+    if ((may >> way->next & 1) != 0) {
+        transfer->how = (enum hoop_copy)way->next;
+        transfer->notice.timed = way->timed;
+    }
+    if (!way->follows) {
+        exchange_collect_time(transfer->exchange, transfer->peer);
+        way->row.warm = 1 + (uint32_t)(EXCHANGE_COLD_BYTES / transfer->bytes);
+        way->next = (uint8_t)hoop_copies_next(&way->row, EXCHANGE_WARM, may, &way->timed);
+    }
+    way->follows = false;
+    transfer->notice.next = way->next;
+}
+
+/* Of two ranks that send to each other the higher one, which has a notice, follows the lower. */
+static void exchange_follow(const struct hoop_transfer *transfer)
+{
+    struct hoop_exchange_way *way = exchange_way(transfer);
+    if (transfer->peer < transfer->exchange->me && way != NULL &&
+        transfer->notice.next < HOOP_COPY_COUNT) {
+        way->next = transfer->notice.next;
+        way->timed = false;
+        way->follows = true;
+    }
+}
+
+/* The sender of the first transfer of a link chooses how to carry it, and fills in the notice. */
 static void exchange_choose(struct hoop_transfer *transfer)
 {
     const struct hoop_exchange *exchange = transfer->exchange;
     struct hoop_region_ref ref;
+    if (!transfer->sending || transfer->state != HOOP_TRANSFER_NOTICE) {
+        return;
+    }
     const bool maps =
         hoop_region_find(transfer->data, transfer->bytes, &ref) && ref.kind == HOOP_MEM_HOST;
     const bool reads = maps || (exchange->learns ? exchange->read_least_bytes != UINT64_MAX
                                                  : transfer->bytes >= exchange->read_least_bytes);
     const uint32_t may =
         (reads ? 1u << HOOP_COPY_READ : 0) | (!reads || exchange->learns ? hoop_copies_may() : 0);
-    struct hoop_exchange_ways **ways = &exchange->ways[transfer->peer];
-    bool timed = false;
-    if (*ways == NULL) {
-        *ways = calloc(1, sizeof(**ways));
-    }
-    if (*ways == NULL) {
-        transfer->how = (enum hoop_copy)__builtin_ctz(may);
-    } else {
-        const uint64_t chunks = 1 + transfer->bytes / exchange->chunk_bytes;
-        /* all slots once and again; what is read has to get into the reader's cache, too */
-        const uint32_t slots = 1 + (uint32_t)(transfer->link->params.slots / (1 + chunks));
-        const uint32_t around = slots > EXCHANGE_WARM ? slots : EXCHANGE_WARM;
-        exchange_collect_time(exchange, transfer->peer, *ways);
-        transfer->how = hoop_copies_next(&(*ways)->rows[maps][hoop_copies_size(transfer->bytes)],
-                                         around, may, &timed);
-    }
     transfer->notice = (struct hoop_notice){.region = maps ? ref.id : 0,
                                             .at = maps ? ref.offset : (uintptr_t)transfer->data,
-                                            .generation = maps ? ref.generation : 0,
-                                            .reads = transfer->how == HOOP_COPY_READ,
-                                            .timed = timed};
+                                            .generation = maps ? ref.generation : 0};
+    exchange_choose_way(transfer, may);
+    transfer->notice.reads = transfer->how == HOOP_COPY_READ;
 }
 
 /* The sender remembers a timed transfer that is done, until the receiver reports. */
 static void exchange_learn(const struct hoop_transfer *transfer)
 {
     struct hoop_exchange_ways *ways = transfer->exchange->ways[transfer->peer];
-    ways->timed = &ways->rows[transfer->notice.region != 0][hoop_copies_size(transfer->bytes)];
+    ways->timed = &exchange_way(transfer)->row;
     ways->how = transfer->how;
     ways->sequence = transfer->sequence;
     ways->ns = transfer->worked_ns;
@@ -361,9 +396,6 @@ static hoop_result_t exchange_get_link(struct hoop_transfer *transfer)
         hoop_link_offer(*known, (uint32_t)transfer->sequence, transfer->data, transfer->bytes);
     }
     transfer->link = *known;
-    if (result == HOOP_OK && transfer->sending && transfer->state == HOOP_TRANSFER_NOTICE) {
-        exchange_choose(transfer);
-    }
     return result;
 }
 
@@ -398,6 +430,9 @@ static bool exchange_move(struct hoop_transfer *transfer, hoop_result_t *ret_res
     bool moved = false;
     if (transfer->state == HOOP_TRANSFER_NOTICE) {
         moved = exchange_pass(transfer, ret_result);
+        if (transfer->state != HOOP_TRANSFER_NOTICE && !transfer->sending) {
+            exchange_follow(transfer);
+        }
     }
     if (transfer->state != HOOP_TRANSFER_NOTICE && *ret_result == HOOP_OK) {
         moved |= exchange_work(transfer, ret_result);
@@ -451,6 +486,7 @@ void hoop_exchange_start(struct hoop_exchange *exchange, struct hoop_transfer *t
         } else if (!t->done) {
             *first = t;
             first = &t->beside;
+            exchange_choose(t);
         }
         *last = t;
     }
@@ -473,6 +509,7 @@ enum hoop_poll hoop_exchange_poll(struct hoop_exchange *exchange)
         } else if (t->behind != NULL) {
             t->behind->beside = t->beside;
             *at = t->behind;
+            exchange_choose(t->behind);
         } else {
             *at = t->beside;
         }

@@ -27,8 +27,10 @@
  * after that is invalid.
  *
  * The sender learns for each receiver and size which way is faster (cost/copies.h): now and then
- * both ends time their work, and the receiver reports its time on the board. Only the time depends
- * on it.
+ * both ends time their work, and the receiver reports its time on the board. Where two ranks send
+ * to each other the lower one chooses for both, one transfer ahead, and each of its notices says
+ * what comes next: a rank that sends copies to one whose data it reads takes twice as long as if
+ * both did the same. Only the time depends on it.
  *
  * Like the engine it never waits, and reads no clock except for that. Used by one thread at a time,
  * the one that drives the comm.
@@ -58,11 +60,20 @@ struct hoop_notice {
     uint32_t generation;
     uint8_t reads; /* 1: may be read there; 0: chunks follow */
     uint8_t timed; /* 1: the receiver is to report its time */
+    uint8_t next;  /* enum hoop_copy: how the next one of its size will be carried */
+};
+
+/* How one size is sent to one receiver. */
+struct hoop_exchange_way {
+    struct hoop_copies_row row;
+    uint8_t next; /* enum hoop_copy: the next transfer */
+    bool timed;   /* which is to be timed */
+    bool follows; /* next is what the receiver has told */
 };
 
 /* What was learned about the ways to send to one receiver. */
 struct hoop_exchange_ways {
-    struct hoop_copies_row rows[2][HOOP_COPIES_SIZES]; /* for data outside regions, and inside */
+    struct hoop_exchange_way ways[2][HOOP_COPIES_SIZES]; /* for data outside regions, and inside */
     struct hoop_copies_row *timed; /* of the last timed one, until the receiver reports; or NULL */
     enum hoop_copy how;            /* how that one was carried */
     uint64_t sequence;

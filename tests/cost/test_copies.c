@@ -144,6 +144,61 @@ static void test_ways(void **state)
     assert_int_equal(run_ways(&one, 2, 100, 1u << HOOP_COPY_READ, unread).how[HOOP_COPY_READ], 100);
 }
 
+/* A rank that times alone begins with the first way, and takes the least of the times of that. */
+static void test_alone_warm(void **state)
+{
+    (void)state;
+    for (uint32_t warm = 1; warm <= 50; warm++) {
+        struct hoop_copies_row row = {.warm = warm};
+        const uint32_t first = 3 + (warm > 3 ? warm : 3);
+        assert_int_equal(run(&row, 3, first - 3, 90000, 20000).past, 0);
+        assert_int_equal(run(&row, 3, 3, 10000, 20000).past, 0);
+        assert_int_equal(run(&row, 3, 3, 10000, 20000).past, 3);
+        assert_int_equal(run(&row, 3, 45, 10000, 20000).past, 0);
+    }
+}
+
+/* A way that is slower is tried the more seldom the slower it is: all tries together cost at most a
+ * fiftieth of the time. */
+static void test_alone_cost(void **state)
+{
+    (void)state;
+    uint32_t before = UINT32_MAX;
+    for (uint64_t slow = 1100; slow <= 5000; slow += 100) {
+        struct hoop_copies_row row = {.warm = 48};
+        const uint64_t ns[HOOP_COPY_COUNT] = {1000, slow, slow};
+        assert_int_equal(run_ways(&row, 3, 57, ALL, ns).how[HOOP_COPY_READ], 3);
+        const struct count count = run_ways(&row, 3, 100000, ALL, ns);
+        const uint32_t tries = count.past + count.how[HOOP_COPY_READ];
+        assert_true(tries > 0 && tries <= before && tries * (slow - 1000) <= 100000 * 1000 / 50);
+        assert_true(count.timed * 3 - tries > 1500);
+        before = tries;
+    }
+}
+
+/* The best way has become slower, which shows soon; or another has become faster, which shows when
+ * it is tried again. */
+static void test_alone_change(void **state)
+{
+    (void)state;
+    for (uint64_t slow = 1100; slow <= 10000; slow += 100) {
+        struct hoop_copies_row row = {.warm = 48};
+        run(&row, 3, 10000, 1000, slow);
+        assert_true(run(&row, 3, 10000, 10 * slow, slow).past >= 10000 - 3 * 64 * 8);
+        run(&row, 3, 10000, 1000, slow);
+        assert_true(run(&row, 3, 10000, 1000, 500).past >= 10000 - 3 * 550);
+    }
+}
+
+/* The first times were wrong, of ways that are near to each other: not for long. */
+static void test_alone_wrong(void **state)
+{
+    (void)state;
+    struct hoop_copies_row row = {.warm = 48};
+    assert_int_equal(run(&row, 3, 54, 1100, 1000).past, 3);
+    assert_true(run(&row, 3, 1000, 500, 1000).past <= 3 * 128);
+}
+
 static void test_apart(void **state)
 {
     (void)state;
@@ -162,6 +217,8 @@ int main(void)
         cmocka_unit_test_setup(test_rounds, forget), cmocka_unit_test_setup(test_together, forget),
         cmocka_unit_test_setup(test_change, forget), cmocka_unit_test_setup(test_ways, forget),
         cmocka_unit_test_setup(test_apart, forget),  cmocka_unit_test_setup(test_tries, forget),
+        cmocka_unit_test(test_alone_warm),           cmocka_unit_test(test_alone_cost),
+        cmocka_unit_test(test_alone_change),         cmocka_unit_test(test_alone_wrong),
     };
     return cmocka_run_group_tests_name("copies", tests, NULL, NULL);
 }
