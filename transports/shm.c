@@ -19,7 +19,9 @@
  * the receiver with the chunk that lies in it, and comes back in one of two ways: the receiver
  * names it in `returned`; or, if a rank's two ends with this peer are paired, it sends its next
  * chunk to the peer in it. It has read the cell last and so has it in its cache, and writes there 2
- * to 6 times as fast as the peer, which would have to fetch it back.
+ * to 6 times as fast as the peer, which would have to fetch it back. Where all come back the first
+ * way, they are used in turn: when one is written again (params.round_bytes) it has left the cache
+ * of its reader.
  *
  * The region stays mapped at least until the link is destroyed (params.import). The peer is not
  * trusted with this process's memory: values from the region are checked against private copies
@@ -122,9 +124,9 @@ static bool shm_measure(struct shm_link *shm)
     uint64_t cell = 0, bytes = 0, slots = 0;
     shm->slots = shm_slots_of(params);
     shm->stride = slot - slot % SHM_PAIR_BYTES;
-    shm->cells = chunk == in_slot                 ? 0
-                 : params->slots < SHM_CELLS_MOST ? params->slots
-                                                  : SHM_CELLS_MOST;
+    const uint64_t round = chunk > 0 ? params->round_bytes / chunk : 0;
+    const uint64_t cells = round > params->slots ? round : params->slots;
+    shm->cells = chunk == in_slot ? 0 : cells < SHM_CELLS_MOST ? (uint32_t)cells : SHM_CELLS_MOST;
     if (__builtin_add_overflow(chunk, SHM_PAIR_BYTES - 1, &cell)) {
         return false;
     }
@@ -373,17 +375,19 @@ static hoop_result_t shm_make_room(struct shm_link *shm)
     return shm->next - shm->tail < slots ? HOOP_OK : HOOP_AGAIN;
 }
 
-/* Takes cells that were returned. */
+/* Takes cells that were returned. The one that came first will be used first, so that chunks go
+ * round in all cells. */
 static hoop_result_t shm_take_returned(struct shm_link *shm)
 {
     /* pairs with the release in shm_drop_cell() */
     const uint32_t seen = atomic_load_explicit(&shm->fifo->returns, memory_order_acquire);
-    for (; shm->returns != seen; shm->returns++) {
-        const uint8_t cell = shm->fifo->returned[shm->returns % sizeof(shm->fifo->returned)];
+    for (uint32_t at = seen; at != shm->returns;) {
+        const uint8_t cell = shm->fifo->returned[--at % sizeof(shm->fifo->returned)];
         if (!shm_own(shm, cell)) {
             return shm_insane(shm, "a cell given back", cell, 0, "to", shm_cells(shm) - 1);
         }
     }
+    shm->returns = seen;
     return HOOP_OK;
 }
 

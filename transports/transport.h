@@ -104,6 +104,7 @@ struct hoop_link_params {
     uint32_t lane;
     bool sending;
     uint32_t slots;        /* staging buffers wanted; ignored by transports without slots */
+    uint64_t round_bytes;  /* shared memory that chunks go round in, if it holds more of them */
     uint64_t chunk_bytes;  /* the largest xfer */
     uint32_t check;        /* enum hoop_check: how payload is checked over a network */
     uint64_t buffer_bytes; /* of a socket, in either direction; 0: the kernel's choice */

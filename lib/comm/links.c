@@ -19,6 +19,9 @@
 
 /* Slots of a link: one is being filled, one is being read, two are on the way. */
 #define LINKS_SLOTS 4u
+/* For sends and receives: so much that what is written again has left the reader's cache. Rings,
+ * which fold what they have received, lose by it. */
+#define LINKS_ROUND_BYTES ((uint64_t)2 << 20)
 /* The lanes of collectives, and the one of sends and receives. */
 #define LINKS_LANES (HOOP_TRANSFER_LANE + 1u)
 #define LINKS_LOOKS 10u     /* how often the sockets are looked at in dead_after_ms */
@@ -247,6 +250,7 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
         .lane = lane,
         .sending = sending,
         .slots = LINKS_SLOTS,
+        .round_bytes = lane == HOOP_TRANSFER_LANE ? LINKS_ROUND_BYTES : 0,
         .chunk_bytes = env->agreed->chunk_bytes,
         .check = env->agreed->check,
         .buffer_bytes = hoop_settings()->socket_buffer_bytes,

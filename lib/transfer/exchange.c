@@ -15,8 +15,9 @@
 #define EXCHANGE_SLICE_BYTES ((size_t)1 << 20)
 /* The caches are warm from the third transfer on that is carried in the same way. */
 #define EXCHANGE_WARM 3u
-/* The first so many bytes come to pages and caches that no others find like that. */
+/* The first so many bytes, or transfers, find pages and caches cold. */
 #define EXCHANGE_COLD_BYTES ((size_t)4 << 20)
+#define EXCHANGE_COLD 24u
 /* The receiver's word on the board about a transfer that it was to read: the sequence, shifted by
  * one, and this bit if it could not. */
 #define EXCHANGE_REFUSED UINT64_C(1)
@@ -177,7 +178,10 @@ static void exchange_collect_time(const struct hoop_exchange *exchange, uint32_t
     const uint64_t word = atomic_load_explicit(hoop_board_took(exchange->board, peer, exchange->me),
                                                memory_order_relaxed);
     if (ways->timed != NULL && (word ^ ways->sequence << EXCHANGE_NS_BITS) <= EXCHANGE_NS_MOST) {
-        hoop_copies_add(ways->timed, ways->how, ways->ns + (word & EXCHANGE_NS_MOST));
+        /* Ranks that send to each other do one after the other, else both work at the same time. */
+        const uint64_t mine = ways->ns, other = word & EXCHANGE_NS_MOST;
+        const bool both = exchange->links[peer][false] != NULL;
+        hoop_copies_add(ways->timed, ways->how, both ? mine + other : mine > other ? mine : other);
         ways->timed = NULL;
     }
 }
@@ -210,6 +214,7 @@ static void exchange_choose_way(struct hoop_transfer *transfer, uint32_t may)
     if (!way->follows) {
         exchange_collect_time(transfer->exchange, transfer->peer);
         way->row.warm = 1 + (uint32_t)(EXCHANGE_COLD_BYTES / transfer->bytes);
+        way->row.warm = way->row.warm < EXCHANGE_COLD ? way->row.warm : EXCHANGE_COLD;
         way->next = (uint8_t)hoop_copies_next(&way->row, EXCHANGE_WARM, may, &way->timed);
     }
     way->follows = false;

@@ -369,6 +369,47 @@ static void test_learning_waits(void **state)
     drop(out);
 }
 
+/* What rank 0 learns if it worked 5 ms and rank 1 worked 3, in the first transfer that is timed. */
+static uint32_t learn_times(struct world *world, bool both)
+{
+    const size_t bytes = 100 * LEAST;
+    uint8_t *out = block(bytes), *in = block(bytes);
+    const struct hoop_exchange *exchange = &world->ends[0].exchange;
+    const struct hoop_copies_row *row = NULL;
+    world->ends[0].exchange.learns = true;
+    while (row == NULL || row->ns[HOOP_COPY_ORDINARY] == 0) {
+        add(world, 0, true, out, bytes);
+        add(world, 1, false, in, bytes);
+        if (both) {
+            add(world, 1, true, out, 1);
+            add(world, 0, false, in, 1);
+        }
+        start(world);
+        run(world);
+        assert_well(world);
+        struct hoop_exchange_ways *ways = exchange->ways[1];
+        row = &ways->ways[0][hoop_copies_size(bytes)].row;
+        if (ways->timed != NULL) {
+            ways->ns = 5000000;
+            atomic_store(hoop_board_took(exchange->board, 1, 0), ways->sequence << 40 | 3000000);
+        }
+    }
+    drop(in);
+    drop(out);
+    return row->ns[HOOP_COPY_ORDINARY];
+}
+
+/* Ranks of which one sends work at the same time, ranks that send to each other in turn. */
+static void test_learning_times(void **state)
+{
+    assert_int_equal(learn_times(*state, false), 5000000);
+}
+
+static void test_learning_times_both(void **state)
+{
+    assert_int_equal(learn_times(*state, true), 8000000);
+}
+
 /* Rank 0's memory may not be read, and rank 1's pid belongs to another process by now. All
  * arrives. */
 static void test_refused(void **state)
@@ -489,6 +530,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_learning_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_learning_one_way, begin, end),
         cmocka_unit_test_setup_teardown(test_learning_waits, begin, end),
+        cmocka_unit_test_setup_teardown(test_learning_times, begin, end),
+        cmocka_unit_test_setup_teardown(test_learning_times_both, begin, end),
         cmocka_unit_test_setup_teardown(test_same_process, begin, end),
         cmocka_unit_test_setup_teardown(test_given_up, begin, end),
         cmocka_unit_test_setup_teardown(test_mismatch_more, begin, end),

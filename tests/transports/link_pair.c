@@ -213,6 +213,7 @@ struct hoop_link_params pair_params(struct pair *pair, bool sending)
         .sending = sending,
         .slots = pair->slots,
         .chunk_bytes = pair->chunk_bytes,
+        .round_bytes = pair->round_bytes,
         .check = pair->check,
         .buffer_bytes = pair->buffer_bytes,
         .import = pair_import,

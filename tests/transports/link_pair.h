@@ -23,7 +23,7 @@ struct pair {
     const struct hoop_transport *transport;
     uint32_t slots;
     uint32_t check; /* for network transports, like buffer_bytes */
-    uint64_t chunk_bytes, buffer_bytes;
+    uint64_t chunk_bytes, round_bytes, buffer_bytes;
     bool back; /* the link goes from PAIR_RECEIVER to PAIR_SENDER */
     struct hoop_link *sender, *receiver;
     struct hoop_blob sender_blob, receiver_blob;

@@ -215,6 +215,36 @@ static void test_many(void **state)
 
 /* ---- Both ways ------------------------------------------------------------------------------- */
 
+/* Through shared memory, chunks that are given back at once go round in all that was wanted. */
+static void test_go_round(void **state)
+{
+    (void)state;
+    enum { AROUND = 16 };
+    static uint8_t chunk[CHUNK];
+    const void *at[3 * AROUND];
+    struct pair wide = {.transport = transport,
+                        .slots = SLOTS,
+                        .chunk_bytes = CHUNK,
+                        .round_bytes = (uint64_t)AROUND * CHUNK};
+    if (strcmp(transport->name, "shm") != 0) {
+        skip();
+    }
+    assert_int_equal(pair_make(&wide), HOOP_OK);
+    assert_int_equal(pair_join(&wide), HOOP_OK);
+    for (uint32_t i = 0; i < 3 * AROUND; i++) {
+        struct item send, recv;
+        assert_int_equal(pair_send(&wide, &send, chunk, CHUNK, i), HOOP_OK);
+        assert_int_equal(pair_recv(&wide, &recv, NULL, CHUNK, i), HOOP_OK);
+        assert_true(pair_until_done(&wide, &recv) && pair_until_done(&wide, &send));
+        at[i] = recv.xfer.data;
+        for (uint32_t before = i < AROUND ? 0 : i + 1 - AROUND; before < i; before++) {
+            assert_ptr_not_equal(at[before], at[i]);
+        }
+        hoop_link_release(wide.receiver, &recv.xfer);
+    }
+    pair_close(&wide);
+}
+
 /* One direction between the two ranks, and what it has lent. */
 struct way {
     struct pair pair;
@@ -319,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_same_address, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_many, open_pair, close_pair),
         cmocka_unit_test(test_paired),
+        cmocka_unit_test(test_go_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
