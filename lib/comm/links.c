@@ -19,9 +19,11 @@
 
 /* Slots of a link: one is being filled, one is being read, two are on the way. */
 #define LINKS_SLOTS 4u
-/* For sends and receives: so much that what is written again has left the reader's cache. Rings,
- * which fold what they have received, lose by it. */
+/* For sends and receives: so much that what is written again has left the reader's cache, as long
+ * as a rank's links to all others do not have more than the second figure together. Rings, which
+ * fold what they have received, lose by it. */
 #define LINKS_ROUND_BYTES ((uint64_t)2 << 20)
+#define LINKS_ROUNDS_BYTES ((uint64_t)16 << 20)
 /* The lanes of collectives, and the one of sends and receives. */
 #define LINKS_LANES (HOOP_TRANSFER_LANE + 1u)
 #define LINKS_LOOKS 10u     /* how often the sockets are looked at in dead_after_ms */
@@ -237,6 +239,12 @@ static uint32_t links_local(const struct hoop_board *board)
     return local;
 }
 
+static uint64_t links_round_bytes(uint32_t n, uint32_t lane)
+{
+    const uint64_t each = LINKS_ROUNDS_BYTES / (n - 1);
+    return lane != HOOP_TRANSFER_LANE ? 0 : each < LINKS_ROUND_BYTES ? each : LINKS_ROUND_BYTES;
+}
+
 static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint32_t lane,
                                   bool sending)
 {
@@ -250,7 +258,7 @@ static hoop_result_t links_create(struct links_entry *entry, uint32_t peer, uint
         .lane = lane,
         .sending = sending,
         .slots = LINKS_SLOTS,
-        .round_bytes = lane == HOOP_TRANSFER_LANE ? LINKS_ROUND_BYTES : 0,
+        .round_bytes = links_round_bytes(env->board->n, lane),
         .chunk_bytes = env->agreed->chunk_bytes,
         .check = env->agreed->check,
         .buffer_bytes = hoop_settings()->socket_buffer_bytes,
