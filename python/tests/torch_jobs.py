@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from datetime import timedelta
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -210,8 +211,22 @@ def messages(rank, size):
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     same(received, torch.tensor([before, 5]))
+    one_clone(after, before)
     foreign = type("Foreign", (dist.Store,), {})()  # a store in Python can't be cloned
-    assert importlib.import_module("hoop.torch._exchange")._clone(foreign, 1) is foreign
+    assert importlib.import_module("hoop.torch._exchange").Clone(foreign, 1).get() is foreign
+
+
+def one_clone(after, before):
+    """All channels of a group meet by one clone of its store, which is a connection to the store's server."""
+    made, clone, group = [], dist.Store.clone, dist.new_group()
+    with mock.patch.object(dist.Store, "clone", lambda store: made.append(clone(store)) or made[-1]):
+        works = []
+        for tag in range(5):
+            works += [dist.isend(torch.ones(1), after, group, tag), dist.irecv(torch.zeros(1), before, group, tag)]
+        for work in works:
+            work.wait()
+    assert len(made) == 1, len(made)
+    dist.destroy_process_group(group)
 
 
 def refusals(rank, size):

@@ -23,7 +23,7 @@ from .._end import GRACE, before_close
 from .._interrupt import heard
 from .._native import TimedOut
 from ._direct import Sequence, verbs
-from ._exchange import Channel, meet
+from ._exchange import Channel, Clone, meet
 from ._monitor import monitored_barrier
 from ._queue import Operation, Queue, stop_waiter
 from ._tensors import one
@@ -82,6 +82,7 @@ class Life(Verbs):
         self.queued = self._queue.jobs
         self._direct = verbs(self)
         self._channels: dict[tuple[int, int, int], Channel] = {}
+        self._clone = Clone(store, timeout.total_seconds())
         self._batch: list[Job] | None = None
         self._barriers = self._shrinks = 0
         self._limited = False
@@ -186,7 +187,7 @@ class Life(Verbs):
         key = (source, to, tag)
         if key not in self._channels:
             self._channels[key] = Channel(
-                self._store, *key, source == self.own, self._timeout.total_seconds(), self._lost
+                self._clone, *key, source == self.own, self._timeout.total_seconds(), self._lost
             )
         return self._channels[key]
 

@@ -72,14 +72,25 @@ def _came_first(settle: Callable[[Any], None], value: Any) -> bool:
         return False
 
 
-def _clone(store: Store, timeout: float) -> Store:
-    """A store for a separate thread: get() blocks, and a store serves one caller at a time."""
-    try:
-        own = store.clone()
-    except (AttributeError, RuntimeError):  # a store of an older torch, or one in Python
-        return store
-    own.set_timeout(timedelta(seconds=timeout))
-    return own
+class Clone:
+    """A group's store for the threads of its channels: get() blocks, and a store serves one caller at a time. They
+    share one clone, because there may be a channel for each pair of ranks, and each clone of a TCPStore is one more
+    connection, which its server accepts only after a look-up of the client's name, which may take seconds."""
+
+    def __init__(self, store: Store, timeout: float) -> None:
+        self._store, self._timeout = store, timeout
+        self._lock = threading.Lock()
+        self._made: Store | None = None
+
+    def get(self) -> Store:
+        with self._lock:
+            if self._made is None:
+                try:
+                    self._made = self._store.clone()
+                    self._made.set_timeout(timedelta(seconds=self._timeout))
+                except (AttributeError, RuntimeError):  # a store of an older torch, or one in Python
+                    self._made = self._store
+            return self._made
 
 
 class Channel:
@@ -87,9 +98,9 @@ class Channel:
     why that rank can't come any more; empty: it may."""
 
     def __init__(
-        self, store: Store, source: int, to: int, tag: int, sends: bool, timeout: float, lost: Callable[[int], str]
+        self, clone: Clone, source: int, to: int, tag: int, sends: bool, timeout: float, lost: Callable[[int], str]
     ) -> None:
-        self._store = store
+        self._clone = clone
         self._key = f"p2p/{source}/{to}/{tag}"
         self._sends = sends
         self._other = to if sends else source
@@ -126,7 +137,7 @@ class Channel:
 
     def _meet(self) -> None:
         try:
-            store = _clone(self._store, self._timeout)
+            store = self._clone.get()
             if not self._sends:
                 self._await(store)
             made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key, self._other)
