@@ -573,10 +573,6 @@ const char *hoop_algo_name(enum hoop_algo algo)
 
 enum hoop_algo hoop_algo_parse(const char *name)
 {
-    for (unsigned i = 0; i < HOOP_ALGO_COUNT; i++) {
-        if (strcmp(settings_algo_names[i], name) == 0) {
-            return (enum hoop_algo)i;
-        }
-    }
-    return HOOP_ALGO_COUNT;
+    const int found = settings_parse_choice(HOOP_ALGO_WORDS, name);
+    return found < 0 ? HOOP_ALGO_COUNT : (enum hoop_algo)found;
 }

@@ -232,7 +232,7 @@ void hoop_settings_finish(struct hoop_settings *settings);
  */
 void hoop_settings_take_notes(hoop_settings_report_fn_t report, void *arg);
 
-/* The name of an algorithm ("ring"), and the reverse: HOOP_ALGO_COUNT if there is none. */
+/* The name of an algorithm ("ring"), and the reverse, in capitals too: HOOP_ALGO_COUNT if none. */
 const char *hoop_algo_name(enum hoop_algo algo);
 enum hoop_algo hoop_algo_parse(const char *name);
 

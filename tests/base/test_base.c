@@ -342,6 +342,7 @@ static void test_settings_choices(void **state)
     char capitals[] = "HOOP_ALGO=RING";
     assert_int_equal(parse_one(capitals, &s).count, 0);
     assert_int_equal(s.algo, HOOP_ALGO_RING);
+    assert_int_equal(hoop_algo_parse("RING"), HOOP_ALGO_RING); /* config.algo is as HOOP_ALGO */
     hoop_settings_finish(&s);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char entry[64];
