@@ -244,17 +244,28 @@ static hoop_result_t explain_check(const struct hoop_comm *comm, const char *col
             HOOP_INVALID_ARGUMENT,
             "alltoallv has only one algorithm: every pair of ranks exchanges its blocks");
     }
-    if (comm == NULL || type_bytes == 0 || s->op >= HOOP_NUM_OPS ||
-        s->count > SIZE_MAX / 2 / type_bytes) {
+    if (comm == NULL) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_explain_json: comm is NULL");
+    }
+    if (type_bytes == 0) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
-                          "comm %p, datatype %d, op %d, count %llu: one of them is invalid",
-                          (const void *)comm, (int)s->type, (int)s->op,
-                          (unsigned long long)s->count);
+                          "hoop_explain_json: datatype is %d, expected 0 to %d", (int)s->type,
+                          HOOP_NUM_DATATYPES - 1);
+    }
+    if (s->op >= HOOP_NUM_OPS) {
+        return hoop_error(HOOP_INVALID_ARGUMENT, "hoop_explain_json: op is %d, expected 0 to %d",
+                          (int)s->op, HOOP_NUM_OPS - 1);
     }
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    return hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
+    const hoop_result_t born = hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
+    if (born == HOOP_OK && s->count > SIZE_MAX / 2 / type_bytes / comm->n) {
+        return hoop_error(HOOP_INVALID_ARGUMENT,
+                          "hoop_explain_json: count is %llu, more than the address space holds",
+                          (unsigned long long)s->count);
+    }
+    return born;
 }
 
 hoop_result_t hoop_explain_json(hoop_comm_t comm, const char *collective, size_t count,

@@ -239,14 +239,16 @@ static void test_inspection(void **state)
                                                 sizeof(text), &out.needed));
     ARGUMENT("alltoallv", hoop_explain_json(comm, "alltoallv", 1, HOOP_FLOAT, HOOP_SUM, text,
                                             sizeof(text), &out.needed));
-    ARGUMENT("comm", hoop_explain_json(NULL, "all_reduce", 1, HOOP_FLOAT, HOOP_SUM, text,
-                                       sizeof(text), &out.needed));
-    ARGUMENT("datatype 55", hoop_explain_json(comm, "all_reduce", 1, (hoop_datatype_t)55, HOOP_SUM,
-                                              text, sizeof(text), &out.needed));
-    ARGUMENT("op 55", hoop_explain_json(comm, "all_reduce", 1, HOOP_FLOAT, (hoop_red_op_t)55, text,
-                                        sizeof(text), &out.needed));
-    ARGUMENT("count", hoop_explain_json(comm, "all_reduce", SIZE_MAX, HOOP_FLOAT, HOOP_SUM, text,
-                                        sizeof(text), &out.needed));
+    ARGUMENT("comm is NULL", hoop_explain_json(NULL, "all_reduce", 1, HOOP_FLOAT, HOOP_SUM, text,
+                                               sizeof(text), &out.needed));
+    ARGUMENT("datatype is 55, expected 0 to 11",
+             hoop_explain_json(comm, "all_reduce", 1, (hoop_datatype_t)55, HOOP_SUM, text,
+                               sizeof(text), &out.needed));
+    ARGUMENT("op is 55, expected 0 to 4",
+             hoop_explain_json(comm, "all_reduce", 1, HOOP_FLOAT, (hoop_red_op_t)55, text,
+                               sizeof(text), &out.needed));
+    ARGUMENT("address space", hoop_explain_json(comm, "all_reduce", SIZE_MAX, HOOP_FLOAT, HOOP_SUM,
+                                                text, sizeof(text), &out.needed));
     assert_string_equal(text, "as it was");
     hoop_setting_t setting;
     size_t behind = 100000;
