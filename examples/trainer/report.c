@@ -177,6 +177,14 @@ void report_epoch_over(struct report *report, int epoch)
     }
 }
 
+void report_nothing(const struct report *report, int epoch)
+{
+    if (report->speaks) {
+        printf("Nothing to train: the checkpoint has %d epochs, and --epochs is %d\n", epoch,
+               report->epochs);
+    }
+}
+
 void report_over(const struct report *report)
 {
     if (!report->speaks) {

@@ -55,5 +55,7 @@ void report_test(struct report *report, int epoch, int64_t updates, double loss,
                  int images);
 void report_epoch_over(struct report *report, int epoch);
 void report_over(const struct report *report);
+/* In place of report_over(), if the checkpoint was that of a whole training. */
+void report_nothing(const struct report *report, int epoch);
 
 #endif

@@ -396,6 +396,10 @@ static bool test(struct trainer *t, struct problem *problem)
 
 static bool train(struct trainer *t, struct problem *problem)
 {
+    if (t->progress.epoch >= t->options.epochs) {
+        report_nothing(&t->report, t->progress.epoch);
+        return report_kept(&t->report, problem);
+    }
     while (t->progress.epoch < t->options.epochs) {
         report_epoch(&t->report);
         if (!train_epoch(t, problem) || !test(t, problem)) {

@@ -123,6 +123,9 @@ run 2 "$box/out" "${same[@]}" --epochs 1 --checkpoint "$box/parts"
 run 2 "$box/out" "${same[@]}" --epochs 3 --checkpoint "$box/parts" --resume auto
 cmp "$box/whole" "$box/parts" || fail "a training in parts has other bits"
 grep -q 'Train Epoch: 1 ' "$box/out" && fail "the training began again"
+run 2 "$box/out" "${same[@]}" --epochs 3 --checkpoint "$box/parts" --resume auto
+grep -q 'Nothing to train: the checkpoint has 3 epochs, and --epochs is 3' "$box/out" &&
+    cmp "$box/whole" "$box/parts" || { fail "a training that was over went on"; cat "$box/out"; }
 
 # A rank is killed in the middle; the job restarts, and goes on from the last checkpoint.
 cat >"$box/once" <<'TEXT'
