@@ -46,7 +46,9 @@ def load(folder):
     """Images of 1 x 28 x 28 in 0 to 1, and labels."""
     if folder is not None:
         def find(name):
-            return next(p for p in folder.iterdir() if p.name.startswith(name))
+            for path in folder.glob(name + "*"):
+                return path
+            raise FileNotFoundError(f"{folder} has no {name}*")
 
         images, labels = idx(find("train-images")), idx(find("train-labels"))
         return TensorDataset(images[:, None].float() / 255, labels.long())
@@ -79,6 +81,8 @@ def main():
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP; no checkpoints")
     options = parser.parse_args()
+    if options.resume and (options.fsdp or not (options.checkpoint and options.checkpoint.exists())):
+        parser.error("--resume needs a --checkpoint that exists, and no --fsdp")
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     dist.init_process_group(options.backend)
@@ -96,6 +100,8 @@ def main():
     data = load(options.data)
     sampler = DistributedSampler(data, size, rank, seed=1)
     loader = DataLoader(data, options.batch, sampler=sampler, drop_last=True)
+    if not len(loader):
+        parser.error(f"--batch {options.batch}: each of {size} ranks has only {len(sampler)} images")
     for epoch in range(first, first + options.epochs):
         sampler.set_epoch(epoch)
         begun, right, loss_sum = time.perf_counter(), 0, 0.0

@@ -68,6 +68,18 @@ class Torch(unittest.TestCase):
         self.assertEqual(said.returncode, 1, said.stdout + said.stderr)
         self.assertIn("rank 1: not finished after 0 s (--limit)", said.stdout)
 
+    @unittest.skipIf(OLD, "the script does not import hoop.torch, which an older torch needs")
+    def test_what_the_training_script_refuses(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for options, why in ((["--resume"], "--resume needs a --checkpoint that exists, and no --fsdp"),
+                                 (["--batch", "5000"], "each of 1 ranks has only 4096 images"),
+                                 (["--data", folder], f"{folder} has no train-images*")):
+                said = subprocess.run(
+                    ["hooprun", sys.executable, HERE.parent / "examples" / "mnist_ddp.py", *options],
+                    capture_output=True, text=True, timeout=240)
+                self.assertNotEqual(said.returncode, 0)
+                self.assertIn(why, said.stderr)
+
     def test_exit_with_futures_under_way(self):
         with tempfile.TemporaryDirectory() as folder:
             ranks = [subprocess.Popen([sys.executable, HERE / "torch_exit.py", f"file://{folder}/store", str(r)],
