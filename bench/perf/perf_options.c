@@ -260,6 +260,7 @@ static void option_bad_value(const struct option_row *row, const char *text, FIL
 static void option_tables(char *letters, struct option *names)
 {
     size_t at = 0;
+    letters[at++] = ':'; /* ':' for a value that is missing, not '?' */
     for (size_t i = 0; i < N_ROWS; i++) {
         bool takes = rows[i].kind != OPTION_OFF;
         names[i] = (struct option){rows[i].name, takes ? required_argument : no_argument, NULL,
@@ -329,7 +330,7 @@ static int option_settle(struct perf_options *options, FILE *err)
 bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
                         struct perf_options *ret_options, int *ret_exit)
 {
-    char letters[2 * N_ROWS + 2];
+    char letters[2 * N_ROWS + 3];
     struct option names[N_ROWS + 2];
     option_tables(letters, names);
     struct perf_options options = presets;
@@ -339,6 +340,11 @@ bool perf_options_parse(int argc, char **argv, FILE *out, FILE *err,
         size_t i = 0;
         while (i < N_ROWS && rows[i].letter != letter) {
             i++;
+        }
+        if (letter == ':') {
+            option_say(err, "%s: a value is expected after it\n", argv[optind - 1]);
+            *ret_exit = PERF_BAD_ARGUMENT;
+            return false;
         }
         if (i == N_ROWS) {
             if (letter != 'h') {

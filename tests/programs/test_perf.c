@@ -124,6 +124,8 @@ static void test_refusals(void **state)
     assert_int_equal(refused("-h"), PERF_SUCCESS);
     assert_int_equal(refused("--help"), PERF_SUCCESS);
     assert_int_equal(refused("--unheard-of"), PERF_SUCCESS);
+    assert_int_equal(refused("-b"), PERF_BAD_ARGUMENT);
+    assert_int_equal(refused("-b 8 --maxbytes"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-b x"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-b 8Q"), PERF_BAD_ARGUMENT);
     assert_int_equal(refused("-b 8MM"), PERF_BAD_ARGUMENT);
