@@ -230,7 +230,7 @@ static void info_plan(struct hoop_json *json, const struct hoop_plan *plan)
 }
 
 /* Refuses invalid arguments of hoop_explain_json(). */
-static hoop_result_t explain_check(const struct hoop_comm *comm, const char *collective,
+static hoop_result_t explain_check(struct hoop_comm *comm, const char *collective,
                                    const struct hoop_signature *s)
 {
     const size_t type_bytes = hoop_datatype_bytes((hoop_datatype_t)s->type);
@@ -259,7 +259,8 @@ static hoop_result_t explain_check(const struct hoop_comm *comm, const char *col
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    const hoop_result_t born = hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
+    hoop_result_t born = hoop_comm_is_ready(comm) ? HOOP_OK : hoop_comm_check_born(comm);
+    born = born == HOOP_OK ? hoop_comm_check_sized(comm) : born;
     if (born == HOOP_OK && s->count > SIZE_MAX / 2 / type_bytes / comm->n) {
         return hoop_error(HOOP_INVALID_ARGUMENT,
                           "hoop_explain_json: count is %llu, more than the address space holds",

@@ -465,12 +465,17 @@ static void assert_born_dead(hoop_comm_t comm, hoop_result_t why)
     const size_t counts[N] = {1}, displs[N] = {0};
     int64_t in = 0, out = 0;
     hoop_comm_t child = NULL;
+    char text[256];
+    size_t needed = 0;
     assert_int_equal(await(comm), why);
     assert_int_equal(sum(comm, 1, &out), why);
     assert_int_equal(hoop_barrier(comm, NULL), why);
     assert_int_equal(hoop_broadcast(&in, &out, 1, HOOP_INT64, 0, comm, NULL), why);
     assert_int_equal(hoop_send(&in, 1, HOOP_INT64, 0, comm, NULL), why);
     assert_int_equal(hoop_comm_split(comm, 0, 0, &child, NULL), why);
+    assert_int_equal(
+        hoop_explain_json(comm, "all_reduce", 1, HOOP_INT64, HOOP_SUM, text, sizeof(text), &needed),
+        why);
     hoop_group_start();
     assert_int_equal(
         hoop_alltoallv(&in, counts, displs, &out, counts, displs, HOOP_INT64, comm, NULL), why);
