@@ -127,8 +127,8 @@ void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *pla
  */
 void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted);
 
-/* Has the rank that acts in such an operation opened this rank's buffers `own`? If so the call may be
- * launched in this context, unless calls must wait for now. Any thread. */
+/* Has the rank that acts in such an operation opened this rank's buffers `own`? If so the call may
+ * be launched in this context, unless calls must wait for now. Any thread. */
 bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
                             const struct hoop_buffers_own *own, hoop_cu_context_t context);
 
