@@ -318,7 +318,7 @@ static size_t board_next_start(const struct hoop_board *board, size_t bytes)
 /* The range from `oldest` to `end`, wrapped, is in use; the two are equal only if nothing is. */
 bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t owing)
 {
-    if (owing > hoop_may_owe(HOOP_BOARD_SETS) || bytes <= HOOP_CELLS_MAX_BYTES) {
+    if (owing > hoop_may_owe(HOOP_BOARD_SETS) || bytes <= HOOP_CELL_DATA_BYTES) {
         return owing <= hoop_may_owe(HOOP_BOARD_SETS);
     }
     const uint32_t oldest = board->starts[(board->sequence - owing - 1) % HOOP_BOARD_SETS];
@@ -348,7 +348,7 @@ void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes)
     struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
     struct hoop_cell *cell = mine->cells[set];
     const uint8_t *from = data;
-    assert(bytes <= HOOP_CELLS_MAX_BYTES);
+    assert(bytes <= HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES);
     for (; bytes > HOOP_CELL_DATA_BYTES; bytes -= HOOP_CELL_DATA_BYTES) {
         memcpy(cell++->data, from, HOOP_CELL_DATA_BYTES);
         from += HOOP_CELL_DATA_BYTES;

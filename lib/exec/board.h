@@ -20,21 +20,23 @@
  *
  * Cells. A cell is a cache line: 56 bytes of data and a tag of 8, which holds the signature of the
  * call and the low bits of the operation's sequence, to tell it from the previous use of the cell.
- * A rank stores the data of all cells first, and the tag of the first cell last, with release. A
- * reader that finds the expected sequence there, with acquire, has the data.
+ * A rank stores the data first, and the tag last, with release. A reader that finds the expected
+ * sequence there, with acquire, has the data. Only announcements with a device may take more than
+ * the first cell of a set, under its tag.
  *
  * Sets. Operation k uses set k mod D of D = HOOP_BOARD_SETS sets of cells. That set is free then: a
  * rank that publishes in k has seen all ranks arrive in k - D + 1, which each did after completing
  * k - D. So no closing barrier is needed, and a rank that needs no data, or those of one rank, may
  * be several operations ahead of the others.
  *
- * Areas. What is too large for cells lies in its rank's area. Pieces of all sizes follow each other
- * there. Where the next one lies follows from the calls alone, so that every rank knows it for all
- * ranks and need not wait to be told. It is told in the first cell all the same, so that ranks
- * whose calls have differed find out. A piece is in use until all ranks are seen to have arrived in
- * a later operation. Whenever pieces begin at the start of the areas again, and all ranks
- * contribute and read, each moves on to the area of the rank before it: the rank that read memory
- * last has it in its cache, and writes there 2 to 6 times as fast as the one that wrote it last.
+ * Areas. What is too large for a cell lies in its rank's area. Pieces of all sizes follow each
+ * other there. Where the next one lies follows from the calls alone, so that every rank knows it
+ * for all ranks and need not wait to be told. It is told in the first cell all the same, so that
+ * ranks whose calls have differed find out. A piece is in use until all ranks are seen to have
+ * arrived in a later operation. Whenever pieces begin at the start of the areas again, and all
+ * ranks contribute and read, each moves on to the area of the rank before it: the rank that read
+ * memory last has it in its cache, and writes there 2 to 6 times as fast as the one that wrote it
+ * last.
  *
  * Owing. An operation that did not need to see all ranks is owed. Every rank keeps the tags of its
  * last D operations in one row (`called`), where others find out later, and for many operations at
@@ -70,7 +72,6 @@
 
 #define HOOP_CELL_DATA_BYTES ((size_t)56)
 #define HOOP_BOARD_CELLS 8
-#define HOOP_CELLS_MAX_BYTES (HOOP_BOARD_CELLS * HOOP_CELL_DATA_BYTES)
 #define HOOP_BOARD_SETS 32u
 #define HOOP_AREA_BYTES UINT32_C(1048576)
 #define HOOP_TAG_SEQUENCE_SHIFT 43 /* the sequence starts at this bit of a tag */
@@ -256,7 +257,7 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
  * machine whose call site is not overwritten yet, and unless the sentence names it already. */
 void hoop_board_name_sites(const struct hoop_board *board, struct hoop_failure *failure);
 
-/* Publishes bytes (at most HOOP_CELLS_MAX_BYTES) in this rank's cells: the announcement. */
+/* Publishes bytes in this rank's cells: the announcement. They fit into its HOOP_BOARD_CELLS. */
 void hoop_board_post(struct hoop_board *board, const void *data, size_t bytes);
 
 /* The failure for this rank and another that called different operations; it names both calls. */

@@ -6,23 +6,13 @@
 
 #include <string.h>
 
-/* How many of `bytes` from `off` on are contiguous: up to the end of a cell, or all in the area.
- * brought: bytes of each contributing rank, which determine where they lie. */
-static size_t published_run(size_t brought, size_t off, size_t bytes)
+/* Where what a rank published begins: in its cell or, if it is more, its area.
+ * brought: bytes of each contributing rank. */
+static inline const uint8_t *published_at(const struct hoop_board *board, size_t brought,
+                                          uint32_t rank)
 {
-    const size_t whole = HOOP_CELL_DATA_BYTES - off % HOOP_CELL_DATA_BYTES;
-    return brought <= HOOP_CELLS_MAX_BYTES && bytes > whole ? whole : bytes;
-}
-
-static uint8_t *published_at(const struct hoop_board *board, size_t brought, uint32_t rank,
-                             size_t off)
-{
-    if (brought > HOOP_CELLS_MAX_BYTES) {
-        return hoop_board_area(board, rank) + off;
-    }
-    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
-    struct hoop_cell *cells = hoop_board_rank(board, rank)->cells[set];
-    return cells[off / HOOP_CELL_DATA_BYTES].data + off % HOOP_CELL_DATA_BYTES;
+    return brought > HOOP_CELL_DATA_BYTES ? hoop_board_area(board, rank)
+                                          : hoop_board_cell(board, rank, 0);
 }
 
 static inline void published_put(uint8_t *to, const uint8_t *in, size_t bytes, size_t before,
@@ -39,7 +29,7 @@ static __attribute__((noinline)) void published_put_apart(struct hoop_board *boa
                                                           const uint8_t *in, size_t bytes,
                                                           size_t before, size_t own)
 {
-    uint8_t data[HOOP_CELLS_MAX_BYTES];
+    uint8_t data[HOOP_CELL_DATA_BYTES];
     published_put(data, in, bytes, before, own, false);
     hoop_board_post(board, data, bytes);
 }
@@ -47,7 +37,7 @@ static __attribute__((noinline)) void published_put_apart(struct hoop_board *boa
 void hoop_published_post(struct hoop_board *board, const void *in, size_t brought, size_t bytes,
                          size_t before, size_t own)
 {
-    if (brought > HOOP_CELLS_MAX_BYTES) {
+    if (brought > HOOP_CELL_DATA_BYTES) {
         hoop_board_take_room(board, brought);
         const uint64_t since = hoop_board_begin_work(board);
         if (bytes > 0) {
@@ -96,64 +86,27 @@ static inline struct published published_of(const struct hoop_plan *plan)
     return ret;
 }
 
-/* How many bytes of everybody's block are contiguous from `done` on. */
-static inline size_t published_run_of_all(const struct published *what, size_t done)
+/* Lists where everybody's block lies, for a fold; this rank's own is in its input. */
+static inline void published_list(struct hoop_board *board, const struct hoop_board_op *op)
 {
-    const size_t run = published_run(what->brought, what->behind + done, what->block - done);
-    return what->before == what->behind ? run
-                                        : published_run(what->brought, what->before + done, run);
-}
-
-/* Lists where everybody's block lies, from `done` on; this rank's own is in its input. */
-static inline void published_all_at(struct hoop_board *board, const struct hoop_board_op *op,
-                                    const struct published *what, size_t done)
-{
+    const struct published what = published_of(op->plan);
     for (uint32_t rank = 0; rank < board->n; rank++) {
-        const size_t from = rank < board->me ? what->before : what->behind;
-        board->src[rank] = published_at(board, what->brought, rank, from + done);
+        const size_t off = rank < board->me ? what.before : what.behind;
+        board->src[rank] = published_at(board, what.brought, rank) + off;
     }
-    board->src[board->me] = (const uint8_t *)op->in + what->own + done;
-}
-
-/* Folds everybody's block to the output. No element straddles two cells. */
-static void published_fold(struct hoop_board *board, const struct hoop_board_op *op,
-                           const struct published *what)
-{
-    size_t run = 0;
-    for (size_t done = 0; done < what->block; done += run) {
-        void *dst = (uint8_t *)op->out + done;
-        run = published_run_of_all(what, done);
-        published_all_at(board, op, what, done);
-        hoop_fold(&op->reduction, &dst, 1, board->src, board->n, run / op->plan->type_bytes);
-    }
+    board->src[board->me] = (const uint8_t *)op->in + what.own;
 }
 
 /* Copies another rank's block to its place in the output. */
 static void published_copy(const struct hoop_board *board, const struct hoop_board_op *op,
                            const struct published *what, uint32_t rank)
 {
-    const size_t off = rank < board->me ? what->before : what->behind;
-    size_t left = what->block;
-    if (left == 0) {
-        return; /* there need not be an output */
+    if (what->block > 0) { /* else there need not be an output */
+        memcpy((uint8_t *)op->out + hoop_placed_off(op->plan, rank) * op->plan->type_bytes,
+               published_at(board, what->brought, rank) +
+                   (rank < board->me ? what->before : what->behind),
+               what->block);
     }
-    uint8_t *dst = (uint8_t *)op->out + hoop_placed_off(op->plan, rank) * op->plan->type_bytes;
-    if (what->brought > HOOP_CELLS_MAX_BYTES) {
-        memcpy(dst, hoop_board_area(board, rank) + off, left);
-        return;
-    }
-    const uint32_t set = board->sequence % HOOP_BOARD_SETS;
-    const struct hoop_cell *cell =
-        &hoop_board_rank(board, rank)->cells[set][off / HOOP_CELL_DATA_BYTES];
-    size_t at = off % HOOP_CELL_DATA_BYTES, run = HOOP_CELL_DATA_BYTES - at;
-    for (; left > run; cell++) {
-        memcpy(dst, cell->data + at, run);
-        dst += run;
-        left -= run;
-        at = 0;
-        run = HOOP_CELL_DATA_BYTES;
-    }
-    memcpy(dst, cell->data + at, left);
 }
 
 /* Copies this rank's own block, for which nobody else is needed. */
@@ -173,29 +126,21 @@ static void published_keep(const struct hoop_board_op *op)
 
 bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op)
 {
-    const struct hoop_plan *plan = op->plan;
-    if (!hoop_row_of(plan)->folds) {
+    const bool folds = hoop_row_of(op->plan)->folds;
+    if (!folds) {
         published_keep(op);
-        return false;
+    } else if (hoop_takes(op->plan) > 0) {
+        published_list(board, op);
+        return true;
     }
-    const struct published what = published_of(plan);
-    if (hoop_out_count(plan, plan->me) == 0 || published_run_of_all(&what, 0) != what.block) {
-        return false;
-    }
-    published_all_at(board, op, &what, 0);
-    return true;
+    return false;
 }
 
-void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op)
+void hoop_published_take(const struct hoop_board *board, const struct hoop_board_op *op)
 {
-    const struct hoop_plan *plan = op->plan;
-    const struct published what = published_of(plan);
-    const uint64_t takes = hoop_takes(plan);
-    if (takes > 0 && hoop_row_of(plan)->folds) {
-        published_fold(board, op, &what);
-        return;
-    }
+    const struct published what = published_of(op->plan);
+    const uint64_t takes = hoop_takes(op->plan);
     for (uint64_t i = 0; i < takes; i++) {
-        published_copy(board, op, &what, hoop_source(plan, i));
+        published_copy(board, op, &what, hoop_source(op->plan, i));
     }
 }

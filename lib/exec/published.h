@@ -28,12 +28,11 @@ void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uin
 
 /*
  * What can be done while the announcements are under way: copies this rank's own block. True: what
- * this rank takes from everybody is contiguous and listed in board->src, and only needs to be
- * folded.
+ * this rank takes from everybody is to be folded, and listed in board->src.
  */
 bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op);
 
-/* Completes this rank's output, when all that it needs has been seen. */
-void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op);
+/* Copies what this rank takes from others to its output, when all of it has been seen. */
+void hoop_published_take(const struct hoop_board *board, const struct hoop_board_op *op);
 
 #endif

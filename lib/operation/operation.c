@@ -120,7 +120,7 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     const uint8_t in = hoop_collectives[operation->request.signature.collective].in;
     const size_t own = hoop_extent_is_each(in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
-    if (brought > HOOP_CELLS_MAX_BYTES) {
+    if (brought > HOOP_CELL_DATA_BYTES) {
         (void)hoop_operation_weigh(operation, brought, hoop_board_around(brought));
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
@@ -132,8 +132,8 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
     operation_begin_fold(operation);
     /* Of two ranks, one that needs the other's data sees all. */
     operation->owes = operation->until - operation->cursor < (n > 2 ? n : 1);
-    operation->in_area = brought > HOOP_CELLS_MAX_BYTES;
-    operation->one_fold = hoop_published_prepare(operation->env.board, &operation->steps);
+    operation->in_area = brought > HOOP_CELL_DATA_BYTES;
+    operation->folds = hoop_published_prepare(operation->env.board, &operation->steps);
     operation->state = OP_GATHER;
 }
 
@@ -170,7 +170,7 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
         }
     }
     const uint64_t since = hoop_board_begin_work(board);
-    if (operation->one_fold) {
+    if (operation->folds) {
         void *dst = operation->request.out;
         hoop_fold(&operation->steps.reduction, &dst, 1, board->src, board->n,
                   operation->plan.count);

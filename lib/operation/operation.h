@@ -101,8 +101,8 @@ struct hoop_operation {
     uint8_t state;
     bool announced;   /* peers know where this rank's buffers are */
     bool owes;        /* completes without having seen all ranks */
-    bool in_area;     /* its published data are too large for cells */
-    bool one_fold;    /* all that is left is one fold of what was published */
+    bool in_area;     /* its published data are too large for a cell */
+    bool folds;       /* what was published, to its output */
     bool meets;       /* may run together with ranks on other devices */
     uint32_t may_owe; /* OWED: waits until at most so many are owed */
     bool launched;    /* on the device: its stream has come to it, and is held */

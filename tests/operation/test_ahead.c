@@ -207,7 +207,7 @@ static void check_room(uint32_t n, uint32_t ahead, struct call call, uint32_t ro
 static void test_room(void **state)
 {
     (void)state;
-    const uint64_t cells = HOOP_CELLS_MAX_BYTES / 8;
+    const uint64_t cells = HOOP_CELL_DATA_BYTES / 8;
     const uint64_t tenth = hoop_board_cycle(65536) / 10 / 4096 * 4096 / 8; /* of a cycle */
     check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD, 16);
     check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD, 16);
@@ -252,7 +252,7 @@ static void test_area(void **state)
     for (uint32_t at = 0; at < 200000; at++) {
         const uint32_t shift = draw(9), most = (uint32_t)HOOP_ONESHOT_MAX_BYTES >> shift;
         const size_t bytes = draw(8) == 0 ? most : 1 + draw(most);
-        const bool in_area = bytes > HOOP_CELLS_MAX_BYTES;
+        const bool in_area = bytes > HOOP_CELL_DATA_BYTES;
         hoop_board_begin(board, &barrier, NULL);
         if (!hoop_board_has_room(board, bytes, board->owing)) {
             board->owing = draw(board->owing);

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#define MOST_COUNT 80 /* more than fit into cells */
+#define MOST_COUNT 80 /* more than fit into a cell */
 
 static unsigned long operations = 20000;
 
