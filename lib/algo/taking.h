@@ -73,6 +73,12 @@ static inline uint64_t hoop_blocks_for_others(enum hoop_collective collective, u
     return blocks > 0 && hoop_extent_is_each(row->in) ? blocks - 1 : blocks;
 }
 
+/* In a collective with a root: how many ranks write what others read? */
+static inline uint32_t hoop_writers(enum hoop_collective collective, uint32_t n)
+{
+    return n > 2 && hoop_blocks_for_others(collective, n, false) > 0 ? n - 1 : 1;
+}
+
 /* These blocks lie in two pieces of this rank's input: before its own block and after it. If there
  * are no blocks per rank, the first piece is the whole input. */
 #define HOOP_BROUGHT_PIECES 2

@@ -6,6 +6,7 @@
  */
 #include "exec/board.h"
 
+#include "algo/taking.h"
 #include "base/clock.h"
 #include "runtime/site.h"
 
@@ -79,7 +80,7 @@ hoop_result_t hoop_board_init(struct hoop_board *board, const struct hoop_roster
     board->scratch = malloc(hoop_scratch_bytes());
     board->src = calloc(n, sizeof(*board->src));
     board->dst = calloc(n, sizeof(*board->dst));
-    board->mapped = calloc(n, sizeof(*board->mapped));
+    board->mapped = calloc(2 * (size_t)n, sizeof(*board->mapped));
     board->stuck = calloc(n, sizeof(*board->stuck));
     if (!board->scratch || !board->src || !board->dst || !board->mapped || !board->stuck) {
         hoop_board_finish(board);
@@ -98,13 +99,18 @@ void hoop_board_finish(struct hoop_board *board)
     memset(board, 0, sizeof(*board));
 }
 
+/* Where the kernel cannot (before Linux 5.14) pages are mapped as they are used. */
+static void board_map(uint8_t *memory, size_t *mapped, size_t bytes)
+{
+    if (*mapped < bytes) {
+        *mapped = bytes;
+        (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
+    }
+}
+
 void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank, size_t bytes)
 {
-    if (board->mapped[rank] < bytes) {
-        board->mapped[rank] = bytes;
-        /* where the kernel cannot (before Linux 5.14) they are mapped as they are used */
-        (void)madvise(board->slabs + (size_t)rank * HOOP_SLABS_BYTES, bytes, MADV_POPULATE_WRITE);
-    }
+    board_map(board->slabs + (size_t)rank * HOOP_SLABS_BYTES, &board->mapped[rank], bytes);
 }
 
 void hoop_board_say_reads(const struct hoop_board *board, bool reads)
@@ -293,25 +299,40 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
 /* Pieces return to the start after this many bytes, or after as many pieces as may be owed, so that
  * they stay in the cache; but not before there is room for three. */
 #define BOARD_CYCLE_BYTES ((size_t)262144)
-
-size_t hoop_board_cycle(size_t bytes)
+static bool board_goes_far(enum hoop_collective collective, size_t bytes)
 {
-    const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
-    const size_t all = room * HOOP_BOARD_SETS, least = room * 3;
-    const size_t most = BOARD_CYCLE_BYTES > least ? BOARD_CYCLE_BYTES : least;
-    return all < most ? all : most;
+    return bytes >= HOOP_BOARD_FAR_BYTES && hoop_collective_is_rooted(collective);
 }
 
-uint32_t hoop_board_around(size_t bytes)
+size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes)
 {
-    return (uint32_t)(hoop_board_cycle(bytes) / board_align(bytes, BOARD_ROOM_BYTES));
+    const size_t room = board_align(bytes, BOARD_ROOM_BYTES), all = room * HOOP_BOARD_SETS;
+    const bool far = board_goes_far(collective, bytes);
+    const size_t each = far ? HOOP_AREA_BYTES / hoop_writers(collective, n) : 0;
+    size_t most = each > BOARD_CYCLE_BYTES ? each : BOARD_CYCLE_BYTES;
+    most = room * 3 > most ? room * 3 : most;
+    return far || most < all ? most : all;
+}
+
+uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes)
+{
+    return (uint32_t)(hoop_board_cycle(collective, n, bytes) /
+                      board_align(bytes, BOARD_ROOM_BYTES));
+}
+
+static enum hoop_collective board_collective(const struct hoop_board *board)
+{
+    return (enum hoop_collective)hoop_board_rank(board, board->me)
+        ->now[board->sequence % HOOP_BOARD_SETS]
+        .collective;
 }
 
 /* Where a piece of `bytes` begins: after the latest, or at the start of the area, unless it would
  * overlap the piece of the previous operation, which somebody may still read. */
 static size_t board_next_start(const struct hoop_board *board, size_t bytes)
 {
-    const bool fits = board->end + bytes <= hoop_board_cycle(bytes);
+    const bool fits =
+        board->end + bytes <= hoop_board_cycle(board_collective(board), board->n, bytes);
     return fits || bytes >= board->starts[(board->sequence - 1) % HOOP_BOARD_SETS] ? board->end : 0;
 }
 
@@ -328,13 +349,23 @@ bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t 
     return start == board->end ? !wrapped || start + room < oldest : !wrapped && room < oldest;
 }
 
+void hoop_board_map_area(struct hoop_board *board, uint32_t rank, size_t bytes)
+{
+    const enum hoop_collective collective = board_collective(board);
+    if (board_goes_far(collective, bytes)) {
+        const uint32_t owner = hoop_board_owner(board, rank);
+        board_map(board->areas + (size_t)owner * HOOP_AREA_BYTES, &board->mapped[board->n + owner],
+                  hoop_board_cycle(collective, board->n, bytes));
+    }
+}
+
 void hoop_board_take_room(struct hoop_board *board, size_t bytes)
 {
     const uint32_t set = board->sequence % HOOP_BOARD_SETS;
     const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
     const uint32_t start = (uint32_t)board_next_start(board, room);
     struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
-    if (start != board->end && !hoop_collective_is_rooted(mine->now[set].collective)) {
+    if (start != board->end && !hoop_collective_is_rooted(board_collective(board))) {
         board->turn = board->turn > 0 ? board->turn - 1 : board->n - 1;
     }
     memcpy(mine->cells[set]->data, &start, sizeof(start));

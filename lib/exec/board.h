@@ -11,7 +11,7 @@
  *   | rank 0: arrived | pulse, left | last operations | cells 32 x 8 | gates[n], taken[n], |
  *   |         sites[2n], took[n]                                                           |
  *   | rank 1: ...                                                                          |
- *   | areas: n x 1 MiB | slabs: n x 2 MiB                                                  |
+ *   | areas: n x 2 MiB | slabs: n x 2 MiB                                                  |
  *   |                                                             (pages appear when used) |
  *   +--------------------------------------------------------------------------------------+
  *
@@ -73,12 +73,15 @@
 #define HOOP_CELL_DATA_BYTES ((size_t)56)
 #define HOOP_BOARD_CELLS 8
 #define HOOP_BOARD_SETS 32u
-#define HOOP_AREA_BYTES UINT32_C(1048576)
 #define HOOP_TAG_SEQUENCE_SHIFT 43 /* the sequence starts at this bit of a tag */
 #define HOOP_SLAB_BYTES ((size_t)262144)
-/* Of a rank, all of its slabs: twice what cores have for themselves, so that what goes round there
- * has left the cache of who has read it when it is written again. */
+/* Of a rank, its area, and all of its slabs: twice what cores have for themselves, so that what
+ * goes round there has left the cache of who has read it when it is written again. */
+#define HOOP_AREA_BYTES UINT32_C(2097152)
 #define HOOP_SLABS_BYTES ((size_t)2097152)
+/* Where there is a root nobody writes what it has just read, and pieces from this size on go round
+ * in all of an area, or those of several writers in as much together. */
+#define HOOP_BOARD_FAR_BYTES ((size_t)16384)
 
 struct hoop_cell {
     _Alignas(HOOP_LINE_BYTES) uint8_t data[HOOP_CELL_DATA_BYTES];
@@ -161,7 +164,7 @@ struct hoop_board {
     uint8_t *scratch; /* two pages, private */
     const void **src; /* [n], for folds */
     void **dst;       /* [n] */
-    size_t *mapped;   /* [n] bytes of that rank's slabs: hoop_board_map_slabs() */
+    size_t *mapped;   /* [2n] bytes of a rank's slabs, and of its area: hoop_board_map_slabs() */
     uint64_t *stuck;  /* [n] gates that hoop_gates_close() closed on a writer: their words */
 };
 
@@ -295,28 +298,36 @@ hoop_result_t hoop_board_settle(struct hoop_board *board, uint32_t most, uint32_
 hoop_result_t hoop_board_look_back(struct hoop_board *board, struct hoop_failure *failure);
 
 /* The data in rank's c-th cell of this operation, once hoop_board_seen() has returned HOOP_OK. */
-static inline const void *hoop_board_cell(const struct hoop_board *board, uint32_t rank, size_t c)
+static inline void *hoop_board_cell(const struct hoop_board *board, uint32_t rank, size_t c)
 {
     return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
 
 /* Pieces of this size return to the start of the area after so many bytes; after so many pieces. */
-size_t hoop_board_cycle(size_t bytes);
-uint32_t hoop_board_around(size_t bytes);
+size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes);
+uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes);
 
 /* Maps the first bytes of a rank's slabs into this process, once, so that no later call is slow
  * because it is the first to touch a page. */
 void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank, size_t bytes);
+/* The same for the area in which the rank's pieces lie, if pieces of this size go far in it. */
+void hoop_board_map_area(struct hoop_board *board, uint32_t rank, size_t bytes);
 
 /* Takes room in all areas for the `bytes` that each contributing rank publishes in this operation,
  * and says in this rank's first cell where. hoop_board_has_room() must have returned true. */
 void hoop_board_take_room(struct hoop_board *board, size_t bytes);
 
+/* Whose area that of `rank` is now. */
+static inline uint32_t hoop_board_owner(const struct hoop_board *board, uint32_t rank)
+{
+    const uint32_t owner = rank + board->turn, n = board->n;
+    return owner < n ? owner : owner - n;
+}
+
 /* After that: where rank publishes in this operation. */
 static inline uint8_t *hoop_board_area(const struct hoop_board *board, uint32_t rank)
 {
-    const uint32_t owner = rank + board->turn, n = board->n;
-    return board->areas + (size_t)(owner < n ? owner : owner - n) * HOOP_AREA_BYTES +
+    return board->areas + (size_t)hoop_board_owner(board, rank) * HOOP_AREA_BYTES +
            board->starts[board->sequence % HOOP_BOARD_SETS];
 }
 

@@ -6,13 +6,17 @@
 
 #include <string.h>
 
-/* Where what a rank published begins: in its cell or, if it is more, its area.
+/* Where what a rank publishes begins: in its cell or, if it is more, its area.
  * brought: bytes of each contributing rank. */
-static inline const uint8_t *published_at(const struct hoop_board *board, size_t brought,
-                                          uint32_t rank)
+static inline uint8_t *published_at(struct hoop_board *board, size_t brought, uint32_t rank)
 {
-    return brought > HOOP_CELL_DATA_BYTES ? hoop_board_area(board, rank)
-                                          : hoop_board_cell(board, rank, 0);
+    if (brought <= HOOP_CELL_DATA_BYTES) {
+        return hoop_board_cell(board, rank, 0);
+    }
+    if (brought >= HOOP_BOARD_FAR_BYTES) {
+        hoop_board_map_area(board, rank, brought);
+    }
+    return hoop_board_area(board, rank);
 }
 
 static inline void published_put(uint8_t *to, const uint8_t *in, size_t bytes, size_t before,
@@ -39,9 +43,10 @@ void hoop_published_post(struct hoop_board *board, const void *in, size_t brough
 {
     if (brought > HOOP_CELL_DATA_BYTES) {
         hoop_board_take_room(board, brought);
+        uint8_t *to = bytes > 0 ? published_at(board, brought, board->me) : NULL;
         const uint64_t since = hoop_board_begin_work(board);
         if (bytes > 0) {
-            published_put(hoop_board_area(board, board->me), in, bytes, before, own, board->past);
+            published_put(to, in, bytes, before, own, board->past);
         }
         hoop_board_end_work(board, since);
         hoop_board_post(board, NULL, 0);
@@ -91,14 +96,16 @@ static inline void published_list(struct hoop_board *board, const struct hoop_bo
 {
     const struct published what = published_of(op->plan);
     for (uint32_t rank = 0; rank < board->n; rank++) {
-        const size_t off = rank < board->me ? what.before : what.behind;
-        board->src[rank] = published_at(board, what.brought, rank) + off;
+        if (rank != board->me) {
+            const size_t off = rank < board->me ? what.before : what.behind;
+            board->src[rank] = published_at(board, what.brought, rank) + off;
+        }
     }
     board->src[board->me] = (const uint8_t *)op->in + what.own;
 }
 
 /* Copies another rank's block to its place in the output. */
-static void published_copy(const struct hoop_board *board, const struct hoop_board_op *op,
+static void published_copy(struct hoop_board *board, const struct hoop_board_op *op,
                            const struct published *what, uint32_t rank)
 {
     if (what->block > 0) { /* else there need not be an output */
@@ -136,7 +143,7 @@ bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op
     return false;
 }
 
-void hoop_published_take(const struct hoop_board *board, const struct hoop_board_op *op)
+void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op)
 {
     const struct published what = published_of(op->plan);
     const uint64_t takes = hoop_takes(op->plan);

@@ -33,6 +33,6 @@ void hoop_published_needs(const struct hoop_plan *plan, uint32_t *ret_first, uin
 bool hoop_published_prepare(struct hoop_board *board, const struct hoop_board_op *op);
 
 /* Copies what this rank takes from others to its output, when all of it has been seen. */
-void hoop_published_take(const struct hoop_board *board, const struct hoop_board_op *op);
+void hoop_published_take(struct hoop_board *board, const struct hoop_board_op *op);
 
 #endif

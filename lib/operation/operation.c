@@ -117,11 +117,12 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
 {
     const struct hoop_board *board = operation->env.board;
     const uint32_t n = board->n;
-    const uint8_t in = hoop_collectives[operation->request.signature.collective].in;
-    const size_t own = hoop_extent_is_each(in) ? block : 0;
+    const enum hoop_collective collective =
+        (enum hoop_collective)operation->request.signature.collective;
+    const size_t own = hoop_extent_is_each(hoop_collectives[collective].in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
     if (brought > HOOP_CELL_DATA_BYTES) {
-        (void)hoop_operation_weigh(operation, brought, hoop_board_around(brought));
+        (void)hoop_operation_weigh(operation, brought, hoop_board_around(collective, n, brought));
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);

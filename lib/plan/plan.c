@@ -407,9 +407,7 @@ static void plan_slab(const struct hoop_agreement *agreed, struct hoop_plan *pla
                plan->count <= slab / 2 / plan->type_bytes / blocks) {
             slab /= 2;
         }
-        const bool all_write = hoop_blocks_for_others(plan->collective, plan->n, false) > 0;
-        const uint32_t writers = all_write && plan->n > 2 ? plan->n - 1 : 1;
-        const size_t slabs = HOOP_SLABS_BYTES / slab / writers;
+        const size_t slabs = HOOP_SLABS_BYTES / slab / hoop_writers(plan->collective, plan->n);
         plan->slabs = slabs > 2 ? (uint32_t)slabs : 2;
     }
     plan->chunk = slab / plan->type_bytes;

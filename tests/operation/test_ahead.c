@@ -208,17 +208,19 @@ static void test_room(void **state)
 {
     (void)state;
     const uint64_t cells = HOOP_CELL_DATA_BYTES / 8;
-    const uint64_t tenth = hoop_board_cycle(65536) / 10 / 4096 * 4096 / 8; /* of a cycle */
+    /* of a cycle */
+    const uint64_t tenth = hoop_board_cycle(HOOP_COLL_GATHER, 5, 65536) / 10 / 4096 * 4096 / 8;
     check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD, 16);
     check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD, 16);
     check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, 500}, AHEAD, 15);
-    check_room(3, 1, (struct call){HOOP_COLL_BROADCAST, 1, tenth}, 10, 3);
+    check_room(3, 1, (struct call){HOOP_COLL_BROADCAST, 1, tenth}, AHEAD, 16);
     /* One of the four blocks is the root's own. */
     check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, 300}, AHEAD, 15);
-    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, tenth / 3}, 10, 3);
+    check_room(4, 0, (struct call){HOOP_COLL_SCATTER, 0, tenth / 3}, AHEAD, 16);
     check_room(2, 1, (struct call){HOOP_COLL_REDUCE, 0, 1}, AHEAD, 16);
     check_room(2, 1, (struct call){HOOP_COLL_GATHER, 0, 512}, AHEAD, 15);
-    check_room(2, 0, (struct call){HOOP_COLL_GATHER, 1, tenth / 2}, 21, 9);
+    check_room(5, 0, (struct call){HOOP_COLL_GATHER, 4, tenth / 2}, 21, 9);
+    check_room(5, 0, (struct call){HOOP_COLL_GATHER, 4, tenth}, 10, 3);
 }
 
 /* ---- An area -------------------------------------------------------------------------------- */
@@ -243,7 +245,8 @@ static void check_piece(const struct piece last[HOOP_BOARD_SETS], const struct h
 static void test_area(void **state)
 {
     (void)state;
-    static const struct hoop_signature barrier = {.collective = HOOP_COLL_BARRIER, .root = -1};
+    static const uint8_t collectives[] = {HOOP_COLL_ALL_GATHER, HOOP_COLL_BROADCAST,
+                                          HOOP_COLL_REDUCE};
     struct world world;
     struct piece last[HOOP_BOARD_SETS] = {{0, 0}};
     world_make(&world, 2);
@@ -253,7 +256,8 @@ static void test_area(void **state)
         const uint32_t shift = draw(9), most = (uint32_t)HOOP_ONESHOT_MAX_BYTES >> shift;
         const size_t bytes = draw(8) == 0 ? most : 1 + draw(most);
         const bool in_area = bytes > HOOP_CELL_DATA_BYTES;
-        hoop_board_begin(board, &barrier, NULL);
+        const struct hoop_signature drawn = {.collective = collectives[draw(3)]};
+        hoop_board_begin(board, &drawn, NULL);
         if (!hoop_board_has_room(board, bytes, board->owing)) {
             board->owing = draw(board->owing);
         }
@@ -282,7 +286,7 @@ static void check_turns(uint32_t n, enum hoop_collective collective, uint64_t co
 {
     struct world world;
     const struct call call = {collective, 0, count};
-    const uint32_t pieces = hoop_board_around(count * sizeof(uint64_t));
+    const uint32_t pieces = hoop_board_around(collective, n, count * sizeof(uint64_t));
     const uint32_t further = collective != HOOP_COLL_BROADCAST;
     size_t before[MOST] = {0};
     world_make(&world, n);
