@@ -135,8 +135,9 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .waiting = join_waiting,
         .arg = comm,
     };
-    struct hoop_join join = {
+    const struct hoop_join join = {
         .rendezvous = options->rendezvous,
+        .lineage = options->lineage,
         .serve = options->serve,
         .n = options->n,
         .rank = options->rank,
@@ -149,8 +150,6 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .no_cma = hoop_settings()->cma == 0,
         .wake_fd = comm->sleeper.wake_fd,
     };
-    join.lineage = options->lineage;
-    memcpy(join.comm_name, options->name, sizeof(join.comm_name));
     struct hoop_member *member = NULL;
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {

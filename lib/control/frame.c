@@ -98,8 +98,8 @@ static const char *frame_check_join(const union hoop_frame *frame)
            : !timed                                                            ? "time"
            : !frame_between(m->segment_bytes, 1, HOOP_FRAME_MAX_SEGMENT_BYTES) ? "segment_bytes"
            : !whole                                                            ? "address"
-           : who->listener[0] == 0 || !FRAME_STRING_OK(m->comm_name)           ? "name"
-                                                                     : frame_check_entry(who);
+           : who->listener[0] == 0                                             ? "name"
+                                   : frame_check_entry(who);
 }
 
 static const char *frame_check_roster(const union hoop_frame *frame)

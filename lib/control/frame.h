@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 17u       /* also of the board's layout (exec/board.h) */
+#define HOOP_FRAME_VERSION 18u       /* also of the board's layout (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -149,7 +149,6 @@ struct hoop_frame_join { /* with the rank's wake descriptor, on one machine */
     uint64_t dead_after_ms;
     uint64_t segment_bytes;
     struct hoop_agreement agreed;
-    char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
 struct hoop_frame_roster { /* with the segment's descriptor, on one machine */

@@ -260,7 +260,6 @@ static void member_say_join(struct hoop_member *member)
     m->agreed.no_rdma = join->no_rdma ? 1 : 0;
     hoop_process_host(m->who.host);
     (void)snprintf(m->who.listener, sizeof(m->who.listener), "%s", hoop_peer_listener());
-    memcpy(m->comm_name, join->comm_name, sizeof(m->comm_name));
     hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);
 }
 
@@ -424,7 +423,6 @@ static hoop_result_t member_check(const struct hoop_join *join)
     assert(join->rendezvous.address_count <= HOOP_RENDEZVOUS_ADDRESSES);
     assert(join->timeout_ms > 0 && join->dead_after_ms > 0 && join->segment_bytes > 0);
     assert(join->segment_bytes <= HOOP_FRAME_MAX_SEGMENT_BYTES);
-    assert(memchr(join->comm_name, 0, sizeof(join->comm_name)) != NULL);
     return HOOP_OK;
 }
 

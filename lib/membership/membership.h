@@ -91,7 +91,6 @@ struct hoop_join {
     bool no_rdma; /* this rank cannot reach other machines by RDMA */
     bool no_cma;  /* others must not read this process's memory */
     int wake_fd;  /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
-    char comm_name[HOOP_COMM_NAME_BYTES];
 };
 
 /* What a rank knows of another after the join. */

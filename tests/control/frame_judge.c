@@ -36,7 +36,6 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(INFO, info.host)                                                                             \
     X(JOIN, join.who.host)                                                                         \
     X(JOIN, join.who.listener)                                                                     \
-    X(JOIN, join.comm_name)                                                                        \
     X(ROSTER_PART, part.entries[0].host)                                                           \
     X(ROSTER_PART, part.entries[0].listener)                                                       \
     X(DEAD, fate.why)                                                                              \

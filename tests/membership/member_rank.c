@@ -128,7 +128,6 @@ void rank_init(struct rank *rank, const struct hoop_rendezvous *rendezvous, uint
         .agreement = {.lanes = 2, .chunk_bytes = 131072, .oneshot_bytes = 16384},
         .cpus = {.count = 1},
         .wake_fd = -1,
-        .comm_name = "test",
     };
 }
 

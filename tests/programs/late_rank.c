@@ -24,7 +24,7 @@ int main(int argc, char **argv)
     hoop_config_t config = HOOP_CONFIG_INITIALIZER;
     hoop_comm_t comm = HOOP_COMM_NULL;
     int rank = 0;
-    config.comm_name = "late \"one\"";
+    config.comm_name = "late\t\"one\""; /* any characters are allowed */
     if (argc != 2 || hoop_comm_init_env(&comm, &config) != HOOP_OK ||
         hoop_comm_user_rank(comm, &rank) != HOOP_OK || sum(comm) != HOOP_OK) {
         fprintf(stderr, "late_rank: %s\n", hoop_get_last_error(comm));

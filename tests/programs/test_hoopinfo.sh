@@ -84,10 +84,10 @@ says_in_time() {
 
 hooprun -n 3 --timeout 120 "$late" "$work/go" >"$work/job" 2>&1 </dev/null &
 job=$!
-says_in_time '^late "one": 2 ranks here wait for rank 2, pid [0-9]+, which is in no operation; its last was 1, all_reduce'
-says out '^[0-9]+ +late_rank +late "one" +0 of 3 +waits [0-9.]+ s in operation 2, all_reduce of 1 float sum, for .*rank 2 \(pid'
-says out '^[0-9]+ +late_rank +late "one" +2 of 3 +is in no operation; its last was 1, all_reduce of 1 float sum$'
-pid=$(sed -nE 's/^late "one": .* rank 2, pid ([0-9]+),.*/\1/p' "$work/out")
+says_in_time '^late\?"one": 2 ranks here wait for rank 2, pid [0-9]+, which is in no operation; its last was 1, all_reduce'
+says out '^[0-9]+ +late_rank +late\?"one" +0 of 3 +waits [0-9.]+ s in operation 2, all_reduce of 1 float sum, for .*rank 2 \(pid'
+says out '^[0-9]+ +late_rank +late\?"one" +2 of 3 +is in no operation; its last was 1, all_reduce of 1 float sum$'
+pid=$(sed -nE 's/^late\?"one": .* rank 2, pid ([0-9]+),.*/\1/p' "$work/out")
 run 0 "$hoopinfo" --job --json
 python3 - "$work/out" "$pid" <<'END' || failed=1
 import json, sys

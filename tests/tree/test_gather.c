@@ -248,7 +248,6 @@ static void test_may_differ(void **state)
     join.timeout_ms = 1;
     join.left_ms = 0;
     join.dead_after_ms = 1;
-    (void)snprintf(join.comm_name, sizeof(join.comm_name), "mine");
     add(&gather, &join);
     hoop_gather_finish(&gather);
 }
