@@ -53,8 +53,7 @@ struct hoop_endpoint {
     uint32_t users;
     int fd;
     struct hoop_watch *watch;
-    struct hoop_timer *look;       /* for overdue clients; also retries a failed accept */
-    struct hoop_timer *pause;      /* ends a pause */
+    struct hoop_timer *look;       /* for overdue clients; also ends a pause */
     uint64_t round_ns;             /* when this round of newcomers began */
     uint32_t round;                /* newcomers in it */
     struct hoop_list_node clients; /* the oldest first */
@@ -246,10 +245,11 @@ static const struct hoop_connection_owner endpoint_client_owner = {
 
 /* ---- Accepting ---------------------------------------------------------------------------- */
 
-static void endpoint_pause(struct hoop_endpoint *endpoint, struct hoop_timer *until, uint64_t ms)
+static void endpoint_pause(struct hoop_endpoint *endpoint, uint64_t ms)
 {
+    endpoint->round = 0;
     hoop_watch_want(endpoint->watch, 0);
-    hoop_timer_start(until, ms, until == endpoint->look ? ms : 0);
+    hoop_timer_start(endpoint->look, ms, ENDPOINT_LOOK_MS);
 }
 
 /* Takes in an accepted socket. Returns false if it is another user's, or there is no memory. */
@@ -307,22 +307,15 @@ static void endpoint_ready(void *arg, unsigned events)
                 hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", endpoint->text,
                          hoop_thread_error());
             }
-            endpoint_pause(endpoint, endpoint->look, ENDPOINT_LOOK_MS);
+            endpoint_pause(endpoint, ENDPOINT_LOOK_MS);
             return;
         }
         const bool known = endpoint_take_in(endpoint, fd) && !endpoint_is_far(endpoint);
         if (!known && endpoint_is_flooded(endpoint)) {
-            endpoint_pause(endpoint, endpoint->pause, ENDPOINT_PAUSE_MS);
+            endpoint_pause(endpoint, ENDPOINT_PAUSE_MS);
             return;
         }
     }
-}
-
-static void endpoint_paused(void *arg)
-{
-    struct hoop_endpoint *endpoint = arg;
-    endpoint->round = 0;
-    hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
 }
 
 static void endpoint_look(void *arg)
@@ -357,7 +350,6 @@ static void endpoint_destroy(struct hoop_endpoint *endpoint)
     HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node) {
         hoop_list_remove(&expectation->node);
     }
-    hoop_timer_destroy(endpoint->pause);
     hoop_timer_destroy(endpoint->look);
     hoop_watch_destroy(endpoint->watch);
     hoop_fork_close(endpoint->fd);
@@ -370,9 +362,6 @@ static hoop_result_t endpoint_start(struct hoop_endpoint *endpoint, const struct
     if (result == HOOP_OK) {
         hoop_place_format(&endpoint->place, endpoint->text, sizeof(endpoint->text));
         result = hoop_timer_create(endpoint_look, endpoint, &endpoint->look);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_timer_create(endpoint_paused, endpoint, &endpoint->pause);
     }
     if (result == HOOP_OK) {
         result = hoop_watch_create(endpoint->fd, HOOP_WATCH_READ, endpoint_ready, endpoint,
