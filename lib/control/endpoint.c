@@ -15,7 +15,6 @@
  */
 #include "control/endpoint.h"
 #include "base/clock.h"
-#include "base/crypto.h"
 #include "base/log.h"
 #include "runtime/watch.h"
 #include <assert.h>
@@ -435,15 +434,4 @@ void hoop_endpoint_close(struct hoop_endpoint *endpoint)
 const struct hoop_address *hoop_endpoint_address(const struct hoop_endpoint *endpoint)
 {
     return &endpoint->place.address;
-}
-
-hoop_result_t hoop_endpoint_name(char ret_name[HOOP_NAME_BYTES])
-{
-    uint8_t bytes[16];
-    const hoop_result_t result = hoop_random(bytes, sizeof(bytes));
-    if (result == HOOP_OK) {
-        memcpy(ret_name, "hoop-", sizeof("hoop-"));
-        hoop_hex_format(bytes, sizeof(bytes), ret_name + strlen("hoop-"));
-    }
-    return result;
 }

@@ -47,7 +47,4 @@ void hoop_endpoint_expect(struct hoop_endpoint *endpoint, struct hoop_expectatio
 /* Removes it, if it was added. Clients without a proof are not passed to it any more. */
 void hoop_endpoint_expect_no_more(struct hoop_expectation *expectation);
 
-/* A unique name: "hoop-" and 32 random hexadecimal digits. */
-hoop_result_t hoop_endpoint_name(char ret_name[HOOP_NAME_BYTES]);
-
 #endif

@@ -343,10 +343,14 @@ static void peer_region_died(uint64_t id, uint32_t generation)
 
 hoop_result_t hoop_peer_listen(struct hoop_member *member)
 {
+    uint8_t random[HOOP_RENDEZVOUS_NAME_RANDOM];
     struct hoop_place place = {.name = ""};
-    /* A fresh name: after the last comm ended, a child that was forked meanwhile may hold the old
-     * one until its fork handler has run. */
-    hoop_result_t result = peer_listeners == 0 ? hoop_endpoint_name(peer_name) : HOOP_OK;
+    hoop_result_t result = peer_listeners == 0 ? hoop_random(random, sizeof(random)) : HOOP_OK;
+    if (peer_listeners == 0 && result == HOOP_OK) {
+        /* a fresh name: after the last comm ended, a child that was forked meanwhile may hold the
+         * old one until its fork handler has run */
+        hoop_rendezvous_name("hoop-", random, peer_name);
+    }
     hoop_region_on_death(peer_region_died);
     memcpy(place.name, peer_name, sizeof(place.name));
     if (result == HOOP_OK) {

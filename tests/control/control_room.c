@@ -222,7 +222,9 @@ static void room_place(enum room_kind kind, struct hoop_place *ret_place)
     if (kind == ROOM_TCP4 || kind == ROOM_TCP6) {
         (void)hoop_address_parse(kind == ROOM_TCP4 ? "127.0.0.1" : "::1", &ret_place->address);
     } else {
-        (void)hoop_endpoint_name(ret_place->name);
+        unsigned long long random = 0;
+        (void)hoop_random(&random, sizeof(random));
+        (void)snprintf(ret_place->name, sizeof(ret_place->name), "hoop-room-%llx", random);
     }
 }
 

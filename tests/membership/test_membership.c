@@ -33,9 +33,8 @@
 
 static struct hoop_rendezvous a_meeting(void)
 {
-    struct hoop_rendezvous rendezvous = {.address_count = 0};
-    assert_int_equal(hoop_endpoint_name(rendezvous.name), HOOP_OK);
-    assert_int_equal(hoop_random(&rendezvous.secret, sizeof(rendezvous.secret)), HOOP_OK);
+    struct hoop_rendezvous rendezvous;
+    assert_int_equal(hoop_rendezvous_random(&rendezvous), HOOP_OK);
     return rendezvous;
 }
 

@@ -41,9 +41,9 @@ static uint16_t job_port(void)
 
 struct hoop_rendezvous job_meeting(uint32_t addresses)
 {
-    struct hoop_rendezvous rendezvous = {.address_count = addresses};
-    assert_int_equal(hoop_endpoint_name(rendezvous.name), HOOP_OK);
-    assert_int_equal(hoop_random(&rendezvous.secret, sizeof(rendezvous.secret)), HOOP_OK);
+    struct hoop_rendezvous rendezvous;
+    assert_int_equal(hoop_rendezvous_random(&rendezvous), HOOP_OK);
+    rendezvous.address_count = addresses;
     for (uint32_t i = 0; i < addresses; i++) {
         rendezvous.addresses[i] =
             (struct hoop_address){.family = 4, .port = job_port(), .ip = {127, 0, 0, 1}};
