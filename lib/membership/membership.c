@@ -81,7 +81,7 @@ void hoop_member_enter(struct hoop_member *member)
     member->state = HOOP_MEMBER_IN;
     hoop_timer_stop(member->timer);
     if (member->join.serve) {
-        hoop_root_retire(member->join.rendezvous.name); /* it is done, or was not needed */
+        hoop_leader_retire(member->join.rendezvous.name); /* it is done, or was not needed */
     }
     if (member->roster.machines > 1) {
         hoop_member_span();

@@ -21,7 +21,8 @@ static bool leader_spans(const struct hoop_leader *leader)
     return !leader->is_root && leader->rendezvous.address_count > 0;
 }
 
-struct hoop_leader *hoop_leader_find(const char *name, bool is_root)
+/* This process's leader or root of that name, while children may come; or NULL. */
+static struct hoop_leader *leader_find(const char *name, bool is_root)
 {
     HOOP_LIST_EACH(struct hoop_leader, leader, &hoop_leaders, node) {
         if (leader->is_root == is_root && leader->endpoint != NULL &&
@@ -493,7 +494,7 @@ static hoop_result_t leader_create(const struct hoop_rendezvous *rendezvous, boo
 static hoop_result_t leader_serve(const struct hoop_rendezvous *rendezvous, bool is_root,
                                   struct hoop_leader **ret_leader)
 {
-    *ret_leader = hoop_leader_find(rendezvous->name, is_root);
+    *ret_leader = leader_find(rendezvous->name, is_root);
     if (*ret_leader != NULL) {
         return HOOP_OK;
     }
@@ -514,27 +515,21 @@ hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous)
     return leader_serve(rendezvous, false, &leader);
 }
 
-hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
-                              struct hoop_address *ret_address)
-{
-    struct hoop_leader *root = NULL;
-    const hoop_result_t result = leader_serve(rendezvous, true, &root);
-    if (result == HOOP_OK) {
-        *ret_address = *hoop_endpoint_address(root->endpoint);
-    }
-    return result;
-}
-
 hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous)
 {
-    return rendezvous->address_count > 0 ? hoop_root_serve(rendezvous, &rendezvous->addresses[0])
-                                         : hoop_leader_serve(rendezvous);
+    const bool is_root = rendezvous->address_count > 0;
+    struct hoop_leader *leader = NULL;
+    const hoop_result_t result = leader_serve(rendezvous, is_root, &leader);
+    if (result == HOOP_OK && is_root) {
+        rendezvous->addresses[0] = *hoop_endpoint_address(leader->endpoint);
+    }
+    return result;
 }
 
 hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32_t rank,
                                 struct hoop_connection **ret_end)
 {
-    struct hoop_leader *leader = hoop_leader_find(rendezvous->name, false);
+    struct hoop_leader *leader = leader_find(rendezvous->name, false);
     const struct hoop_secret *secret = &rendezvous->secret;
     const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_RANK, .from = rank};
     struct hoop_connection *ends[2];
@@ -551,8 +546,8 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
 
 void hoop_leader_retire(const char *name)
 {
-    struct hoop_leader *leader = hoop_leader_find(name, false);
-    hoop_root_retire(name);
+    struct hoop_leader *leader = leader_find(name, false);
+    hoop_leader_destroy(leader_find(name, true));
     if (leader != NULL && hoop_list_is_empty(&leader->children)) {
         hoop_leader_destroy(leader);
     }

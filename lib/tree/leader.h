@@ -76,8 +76,13 @@ hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct
  * process does. */
 hoop_result_t hoop_leader_serve(const struct hoop_rendezvous *rendezvous);
 
-/* Serves a rendezvous in the process that has to: as its root if there may be several machines,
- * whose place becomes the first address; else as its leader. */
+/*
+ * Serves a rendezvous in the process that has to, unless it already does: as its leader, or if
+ * there may be several machines as its root, whose address becomes the rendezvous's first. The root
+ * listens at the first address whose IP is this machine's and whose port (or port range, if it is
+ * 0) can be had. Loopback is used only if the rendezvous has nothing else. The sentence of a
+ * failure names every address and why not.
+ */
 hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous);
 
 /*
@@ -88,21 +93,10 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
                                 struct hoop_connection **ret_end);
 
 /*
- * Serves this rendezvous as its root, unless this process already does: at the first address whose
- * IP is this machine's and whose port (or port range, if it is 0) can be had. Loopback is used only
- * if the rendezvous has nothing else. The sentence of a failure names every address and why not.
- * *ret_address is the address that is served.
+ * All ranks of this rendezvous are in, with or without the root (all on one machine), or nobody
+ * will come: ends its root silently, and its leader if it has no ranks. Nothing if this process
+ * does not serve it.
  */
-hoop_result_t hoop_root_serve(const struct hoop_rendezvous *rendezvous,
-                              struct hoop_address *ret_address);
-
-/*
- * All ranks of this rendezvous are in, with or without the root (all on one machine): ends the root
- * silently. Nothing if this process does not serve it.
- */
-void hoop_root_retire(const char *name);
-
-/* The same; also ends the leader of that name if nobody has come yet. */
 void hoop_leader_retire(const char *name);
 
 /*

@@ -113,8 +113,6 @@ struct hoop_leader {
 /* ---- leader.c ------------------------------------------------------------------------------ */
 
 void hoop_leader_destroy(struct hoop_leader *leader);
-/* This process's leader or root of that name, while children may come; or NULL. */
-struct hoop_leader *hoop_leader_find(const char *name, bool is_root);
 /* From now on accepts these children; opened() gets the leader. */
 void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,

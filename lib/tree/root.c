@@ -260,8 +260,3 @@ hoop_result_t hoop_root_start(struct hoop_leader *root, const struct hoop_rendez
                : hoop_file_store_publish(rendezvous, hoop_endpoint_address(root->endpoint),
                                          &root->post);
 }
-
-void hoop_root_retire(const char *name)
-{
-    hoop_leader_destroy(hoop_leader_find(name, true));
-}

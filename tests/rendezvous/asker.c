@@ -24,14 +24,14 @@ struct serving {
 static void do_serve(void *arg)
 {
     struct serving *serving = arg;
-    serving->result = hoop_root_serve(serving->rendezvous, &serving->rendezvous->addresses[0]);
+    serving->result = hoop_leader_begin(serving->rendezvous);
     (void)hoop_failure_take(&serving->failure, serving->result, -1);
 }
 
 static void do_retire(void *arg)
 {
     const struct serving *serving = arg;
-    hoop_root_retire(serving->rendezvous->name);
+    hoop_leader_retire(serving->rendezvous->name);
 }
 
 static void say(int answers, const struct answer *answer)

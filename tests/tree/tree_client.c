@@ -290,7 +290,9 @@ struct hoop_rendezvous a_meeting(void)
 static void call_serve(void *arg)
 {
     struct client_call *call = arg;
-    call->result = hoop_root_serve(call->rendezvous, &call->address);
+    struct hoop_rendezvous rendezvous = *call->rendezvous;
+    call->result = hoop_leader_begin(&rendezvous);
+    call->address = rendezvous.addresses[0];
     (void)hoop_failure_take(&call->failure, call->result, -1);
 }
 
@@ -319,7 +321,7 @@ struct hoop_address serve(const struct hoop_rendezvous *rendezvous)
 static void call_retire(void *arg)
 {
     const struct client_call *call = arg;
-    hoop_root_retire(call->rendezvous->name);
+    hoop_leader_retire(call->rendezvous->name);
 }
 
 void retire(const struct hoop_rendezvous *rendezvous)
