@@ -29,13 +29,11 @@ struct hoop_process {
 static struct {
     struct hoop_list_node processes;
     struct hoop_list_node watchers; /* those that were started */
-    struct hoop_list_node suspects; /* the earliest first */
     struct hoop_list_node verdicts; /* losses still to be reported */
     struct hoop_timer *timer;
 } detector = {
     .processes = HOOP_LIST_EMPTY(detector.processes),
     .watchers = HOOP_LIST_EMPTY(detector.watchers),
-    .suspects = HOOP_LIST_EMPTY(detector.suspects),
     .verdicts = HOOP_LIST_EMPTY(detector.verdicts),
 };
 
@@ -48,7 +46,7 @@ static bool watched_is_told(const struct hoop_watched *watched)
 
 static void watched_convict(struct hoop_watched *watched)
 {
-    hoop_list_remove(&watched->suspect);
+    watched->suspect_until_ns = HOOP_NEVER;
     if (watched_is_told(watched)) {
         watched->lost = true;
         hoop_list_push_back(&detector.verdicts, &watched->verdict);
@@ -102,11 +100,6 @@ static void detector_arm(void)
     uint64_t due = HOOP_NEVER;
     HOOP_LIST_EACH(const struct hoop_watcher, watcher, &detector.watchers, node) {
         due = watcher->due_ns < due ? watcher->due_ns : due;
-    }
-    if (!hoop_list_is_empty(&detector.suspects)) {
-        const struct hoop_watched *first =
-            HOOP_CONTAINER_OF(detector.suspects.next, struct hoop_watched, suspect);
-        due = first->suspect_until_ns < due ? first->suspect_until_ns : due;
     }
     if (due == HOOP_NEVER) {
         hoop_timer_stop(detector.timer);
@@ -193,7 +186,8 @@ static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_proce
 
 void hoop_watched_init(struct hoop_watched *watched, struct hoop_watcher *watcher)
 {
-    *watched = (struct hoop_watched){.watcher = watcher, .heard_ns = hoop_now_ns()};
+    *watched = (struct hoop_watched){
+        .watcher = watcher, .heard_ns = hoop_now_ns(), .suspect_until_ns = HOOP_NEVER};
     hoop_list_push_back(&watcher->watched, &watched->node);
 }
 
@@ -218,12 +212,14 @@ void hoop_watched_heard(struct hoop_watched *watched)
 
 void hoop_watched_closed(struct hoop_watched *watched)
 {
-    if (!watched_is_told(watched) || hoop_list_is_linked(&watched->suspect)) {
+    struct hoop_watcher *watcher = watched->watcher;
+    const uint64_t until = hoop_now_ns() + DETECTOR_SUSPECT_NS;
+    if (!watched_is_told(watched) || watched->suspect_until_ns != HOOP_NEVER) {
         return;
     }
     if (watched->process != NULL && !hoop_watched_is_dead(watched)) {
-        watched->suspect_until_ns = hoop_now_ns() + DETECTOR_SUSPECT_NS;
-        hoop_list_push_back(&detector.suspects, &watched->suspect);
+        watched->suspect_until_ns = until;
+        watcher->due_ns = until < watcher->due_ns ? until : watcher->due_ns;
         detector_arm();
         return;
     }
@@ -236,7 +232,6 @@ void hoop_watched_finish(struct hoop_watched *watched)
     struct hoop_process *process = watched->process;
     hoop_list_remove(&watched->node);
     hoop_list_remove(&watched->of_process);
-    hoop_list_remove(&watched->suspect);
     hoop_list_remove(&watched->verdict);
     watched->process = NULL;
     if (process != NULL && hoop_list_is_empty(&process->watched)) {
@@ -306,22 +301,27 @@ static bool watched_pulses(struct hoop_watched *watched)
     return watched->pulse == 0 || watched->pulse != before;
 }
 
-/* Convicts it if it is silent for too long. Returns when to look again, HOOP_NEVER for the next
- * beat. unread: signs of life may lie unread, so they are read first. */
+/* Convicts it if it is silent, or has been a suspect, for too long. Returns when to look again,
+ * HOOP_NEVER for the next beat. unread: signs of life may lie unread, so they are read first. */
 static uint64_t watcher_look_at(struct hoop_watched *watched, uint64_t now, bool unread)
 {
     const struct hoop_watcher *watcher = watched->watcher;
     if (watcher->owner->pulse != NULL && watched_pulses(watched)) {
         watched->heard_ns = now;
     }
+    if (now >= watched->suspect_until_ns) {
+        watched_convict(watched);
+        return HOOP_NEVER;
+    }
     const uint64_t waiting = watcher->owner->waiting_since(watched);
     const uint64_t since = watched->heard_ns > waiting ? watched->heard_ns : waiting;
     const uint64_t patience = watcher->dead_after_ms * HOOP_NS_PER_MS;
     if (waiting == HOOP_NEVER) {
-        return HOOP_NEVER;
+        return watched->suspect_until_ns;
     }
     if (now <= since || now - since <= patience) {
-        return since + patience + 1;
+        const uint64_t silent = since + patience + 1;
+        return silent < watched->suspect_until_ns ? silent : watched->suspect_until_ns;
     }
     if (unread) {
         return now + HOOP_NS_PER_MS;
@@ -361,11 +361,6 @@ void hoop_detector_look(uint64_t now_ns)
     HOOP_LIST_EACH(struct hoop_watcher, watcher, &detector.watchers, node) {
         if (now_ns >= watcher->due_ns) {
             watcher_look(watcher, now_ns);
-        }
-    }
-    HOOP_LIST_EACH(struct hoop_watched, watched, &detector.suspects, suspect) {
-        if (now_ns >= watched->suspect_until_ns) {
-            watched_convict(watched);
         }
     }
     detector_tell();

@@ -49,7 +49,7 @@ struct hoop_watcher {
 
 /* Somebody whom a watcher watches; embedded in its owner. */
 struct hoop_watched {
-    struct hoop_list_node node, of_process, suspect, verdict;
+    struct hoop_list_node node, of_process, verdict;
     struct hoop_watcher *watcher;
     struct hoop_process *process; /* NULL if it cannot be seen from here */
     uint64_t heard_ns, pulse, suspect_until_ns;
