@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "rendezvous/file_store.h"
+#include "runtime/process.h"
 #include "tree/leader_inside.h"
 #include <assert.h>
 #include <stdarg.h>
@@ -260,14 +261,10 @@ static bool leader_is_here(const void *arg, uint32_t rank)
 void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text, size_t bytes)
 {
     char ranks[96];
-    uint32_t rank = 0;
-    while (rank < leader->n && leader->gather.joins[rank] == NULL) {
-        rank++;
-    }
-    assert(rank < leader->n); /* the root is dialled only after the first join */
+    char host[HOOP_NAME_BYTES];
+    hoop_process_host(host);
     hoop_gather_list(leader->n, leader_is_here, leader, ranks, sizeof(ranks));
-    (void)snprintf(ret_text, bytes, "%s of %u (host %s)", ranks, leader->n,
-                   leader->gather.joins[rank]->who.host);
+    (void)snprintf(ret_text, bytes, "%s of %u (host %s)", ranks, leader->n, host);
 }
 
 /* All n ranks joined on this machine, and by the launcher's numbers all may belong here. */
