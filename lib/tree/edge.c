@@ -169,14 +169,6 @@ static bool edge_take_info(struct hoop_edge *edge, const union hoop_frame *frame
     return true;
 }
 
-/* Another machine has failed; all machines are told. */
-static bool edge_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
-{
-    const struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
-    hoop_leader_fail(edge->leader, &failure, true);
-    return true;
-}
-
 /* The root returns what this machine told it: it has told all others. */
 static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame)
 {
@@ -189,6 +181,7 @@ static bool edge_take_echo(struct hoop_edge *edge, const union hoop_frame *frame
 
 #define EDGE_NEIGHBOUR (HOOP_EDGE_PARENT | HOOP_EDGE_CHILD)
 #define EDGE_ABOVE (HOOP_EDGE_ROOT | HOOP_EDGE_PARENT)
+#define EDGE_ANYBODY (HOOP_EDGE_RANK | HOOP_EDGE_MACHINE | HOOP_EDGE_ROOT | EDGE_NEIGHBOUR)
 #define EDGE_EARLY (HOOP_LEADER_GATHERING | HOOP_LEADER_HANDING)
 #define EDGE_ANY 0u
 
@@ -211,8 +204,7 @@ static const struct edge_rule {
      hoop_handout_take_ready},
     {HOOP_FRAME_READY, HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_root_take_ready},
     {HOOP_FRAME_GO, HOOP_EDGE_PARENT, HOOP_LEADER_HANDING, hoop_handout_take_go},
-    {HOOP_FRAME_REJECT, HOOP_EDGE_RANK | HOOP_EDGE_MACHINE, EDGE_EARLY, hoop_leader_take_reject},
-    {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT | EDGE_NEIGHBOUR, EDGE_EARLY, edge_take_reject},
+    {HOOP_FRAME_REJECT, EDGE_ANYBODY, EDGE_EARLY, hoop_leader_take_reject},
     {HOOP_FRAME_REJECT, HOOP_EDGE_ROOT, HOOP_LEADER_FAILED, edge_take_echo},
     {HOOP_FRAME_REJECT, HOOP_EDGE_RANK | EDGE_NEIGHBOUR, HOOP_LEADER_RUNNING,
      hoop_flood_take_reject},

@@ -371,7 +371,8 @@ bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame
     return true;
 }
 
-/* A rank cannot use what it got, or a machine cannot go on: without it the comm fails. */
+/* A rank cannot use what it got, or a machine cannot go on: without it the comm fails. Who is above
+ * or a neighbour tells it to all machines. */
 bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
@@ -386,12 +387,12 @@ bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
                               join->who.host, failure.text);
         return true;
     }
-    if (edge->info.process == 0) {
+    if (edge->kind == HOOP_EDGE_MACHINE && edge->info.process == 0) {
         return false;
     }
     const uint32_t n = leader->n > 0 ? leader->n : HOOP_MAX_RANKS;
     failure.rank = failure.rank < (int32_t)n ? failure.rank : -1;
-    hoop_leader_fail(leader, &failure, false);
+    hoop_leader_fail(leader, &failure, edge->kind != HOOP_EDGE_MACHINE);
     return true;
 }
 
