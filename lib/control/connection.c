@@ -406,8 +406,7 @@ static void connection_connected(struct hoop_connection *connection, int err)
         connection_flush(connection);
     } else if (err != EINPROGRESS) {
         hoop_connection_refuse(connection,
-                               hoop_error(HOOP_REMOTE_ERROR, "cannot connect to %s: %s",
-                                          connection->about.peer, hoop_errno_name(err)));
+                               hoop_error(HOOP_REMOTE_ERROR, "%s", hoop_errno_name(err)));
     }
 }
 
@@ -552,7 +551,7 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
     hoop_result_t result = hoop_socket_connect(place, from, &fd, &err);
     if (result == HOOP_OK && address == NULL && err != 0) {
         hoop_fork_close(fd);
-        return hoop_socket_unreached(place, err);
+        return hoop_socket_unreached(err);
     }
     if (result == HOOP_OK) {
         result = connection_create(fd, address, owner, arg, &connection);

@@ -59,8 +59,8 @@ struct hoop_connection_owner {
  * Connects to a place and sends the hello. owner and arg are borrowed until destroyed; place, from,
  * hello (except its header and nonce) and secret are copied. `from` is the local address; NULL or
  * family 0 means any. HOOP_REMOTE_ERROR: nobody listens; HOOP_AGAIN: the listener's queue is full.
- * Over TCP this is known only later, and `closed` reports it with address and reason. The owner
- * decides how long to wait for that, or for a server that stays silent.
+ * Over TCP this is known only later, and `closed` reports it. The sentences do not name the place.
+ * The owner decides how long to wait for that, or for a server that stays silent.
  */
 hoop_result_t hoop_connection_connect(const struct hoop_place *place,
                                       const struct hoop_address *from,

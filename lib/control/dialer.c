@@ -92,22 +92,17 @@ static void dialer_fail(struct hoop_dialer *dialer, hoop_result_t code)
     dialer->owner->failed(dialer->arg, code, text);
 }
 
-/* Notes why an attempt failed, without a prefix that names the place, as that is printed, too. */
+/* Notes why an attempt failed. */
 static void dialer_note(struct hoop_dialer *dialer, hoop_result_t code, const char *why)
 {
     struct dialer_place *place = &dialer->places[dialer->at];
-    char prefix[HOOP_ADDRESS_TEXT_BYTES + 32];
-    char where[HOOP_ADDRESS_TEXT_BYTES];
-    hoop_place_format(&place->place, where, sizeof(where));
-    const int bytes = snprintf(prefix, sizeof(prefix), "cannot connect to %s: ", where);
-    const bool unreached = strncmp(why, prefix, (size_t)bytes) == 0;
     if (code != HOOP_REMOTE_ERROR) {
         place->before[0] = 0;
     } else if (place->code != HOOP_OK && place->code != HOOP_REMOTE_ERROR) {
         memcpy(place->before, place->reason, sizeof(place->before));
     }
     place->code = code;
-    (void)snprintf(place->reason, sizeof(place->reason), "%s", unreached ? why + bytes : why);
+    (void)snprintf(place->reason, sizeof(place->reason), "%s", why);
 }
 
 static uint64_t dialer_double(uint64_t ms, uint64_t most)

@@ -157,13 +157,13 @@ hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop
     return HOOP_OK;
 }
 
-hoop_result_t hoop_socket_unreached(const struct hoop_place *to, int err)
+hoop_result_t hoop_socket_unreached(int err)
 {
     if (err == EAGAIN || err == EINTR) {
         return HOOP_AGAIN;
     }
     return err == ECONNREFUSED ? hoop_error(HOOP_REMOTE_ERROR, "nobody is there")
-                               : hoop_errno_error(err, "cannot connect to %s", to->name);
+                               : hoop_error(hoop_from_errno(err), "%s", hoop_errno_name(err));
 }
 
 int hoop_socket_connected(int fd)

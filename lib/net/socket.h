@@ -32,7 +32,7 @@ hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop
                                   int *ret_fd, int *ret_err);
 /* The result for an errno of connecting to a name: HOOP_AGAIN if the listener's queue is full,
  * HOOP_REMOTE_ERROR if nobody listens. */
-hoop_result_t hoop_socket_unreached(const struct hoop_place *to, int err);
+hoop_result_t hoop_socket_unreached(int err);
 /* 0 if the socket is connected, EINPROGRESS if not yet, else why it never will be. */
 int hoop_socket_connected(int fd);
 
