@@ -330,7 +330,7 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
     if (answer.header.bytes > 0) {
         connection_put(connection, &answer.header, NULL, 0);
     }
-    if (handshake->state == HOOP_HANDSHAKE_DONE && !connection->broken) {
+    if (handshake->expects == 0 && !connection->broken) {
         connection_open(connection);
     }
 }
@@ -374,7 +374,7 @@ static bool connection_read_one(struct hoop_connection *connection)
     }
     if (result != HOOP_OK) {
         /* tell a client of another version which one this is */
-        const bool waiting = !open && connection->handshake.state == HOOP_HANDSHAKE_WAITING;
+        const bool waiting = !open && connection->handshake.expects == HOOP_FRAME_HELLO;
         connection_end(connection, open || (waiting && result == HOOP_MISMATCH), result);
     } else {
         connection_take(connection, &reader->frame, reader->extras.fds);
@@ -476,6 +476,7 @@ static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
     connection->state = CONNECTION_SHAKING;
     connection->failure.rank = -1;
     connection->handshake.peer = connection->about.peer;
+    connection->handshake.expects = HOOP_FRAME_HELLO;
     connection->about.hello = &connection->handshake.hello;
     connection->about.secret = &connection->handshake.secret;
     hoop_frame_queue_init(&connection->queue);

@@ -30,7 +30,7 @@ hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
     struct hoop_secret *const keys[] = {greets ? ret_out : ret_in, greets ? ret_in : ret_out,
                                         ret_data};
     hoop_result_t result = HOOP_OK;
-    assert(handshake->state == HOOP_HANDSHAKE_DONE);
+    assert(handshake->expects == 0);
     for (size_t i = 0; result == HOOP_OK && i < sizeof(keys) / sizeof(keys[0]); i++) {
         result = handshake_mac(handshake, labels[i], &handshake->challenge,
                                sizeof(handshake->challenge), keys[i]->bytes);
@@ -70,7 +70,7 @@ static hoop_result_t handshake_take_hello(struct hoop_handshake *handshake,
                                HOOP_NONCE_BYTES, challenge->mac);
     }
     handshake->challenge = *challenge;
-    handshake->state = HOOP_HANDSHAKE_CHALLENGED;
+    handshake->expects = HOOP_FRAME_PROOF;
     return result;
 }
 
@@ -83,7 +83,7 @@ static hoop_result_t handshake_take_proof(struct hoop_handshake *handshake,
         return hoop_error(HOOP_NOT_AUTHENTICATED, "its proof of the secret is wrong");
     }
     hoop_frame_init(ret, HOOP_FRAME_WELCOME);
-    handshake->state = HOOP_HANDSHAKE_DONE;
+    handshake->expects = 0;
     return HOOP_OK;
 }
 
@@ -95,7 +95,7 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
 {
     union hoop_frame frame;
     hoop_frame_init(&frame, HOOP_FRAME_HELLO);
-    handshake->state = HOOP_HANDSHAKE_GREETING;
+    handshake->expects = HOOP_FRAME_CHALLENGE;
     handshake->greets = true;
     handshake->hello = *hello;
     handshake->hello.header = frame.header;
@@ -116,7 +116,7 @@ static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
     }
     hoop_frame_init(ret, HOOP_FRAME_PROOF);
     handshake->challenge = *challenge;
-    handshake->state = HOOP_HANDSHAKE_PROVING;
+    handshake->expects = HOOP_FRAME_WELCOME;
     return handshake_prove(handshake, ret->proof.mac);
 }
 
@@ -132,18 +132,8 @@ static hoop_result_t handshake_take_reject(const struct hoop_frame_failure *reje
 
 bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type)
 {
-    switch (handshake->state) {
-    case HOOP_HANDSHAKE_WAITING:
-        return type == HOOP_FRAME_HELLO;
-    case HOOP_HANDSHAKE_CHALLENGED:
-        return type == HOOP_FRAME_PROOF;
-    case HOOP_HANDSHAKE_GREETING:
-        return type == HOOP_FRAME_CHALLENGE || type == HOOP_FRAME_REJECT;
-    case HOOP_HANDSHAKE_PROVING:
-        return type == HOOP_FRAME_WELCOME;
-    default:
-        return false;
-    }
+    return type == handshake->expects ||
+           (type == HOOP_FRAME_REJECT && handshake->expects == HOOP_FRAME_CHALLENGE);
 }
 
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
@@ -160,7 +150,7 @@ hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union 
     case HOOP_FRAME_REJECT:
         return handshake_take_reject(&frame->reject);
     default: /* WELCOME */
-        handshake->state = HOOP_HANDSHAKE_DONE;
+        handshake->expects = 0;
         return HOOP_OK;
     }
 }

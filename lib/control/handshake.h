@@ -3,8 +3,8 @@
  * know the secret, for this hello and these nonces; labels keep one end's answer from serving as
  * the other's.
  *
- *      client  GREETING --CHALLENGE is right: PROOF--> PROVING --WELCOME--> DONE
- *      server  WAITING --HELLO, admitted: CHALLENGE--> CHALLENGED --PROOF is right: WELCOME--> DONE
+ *      client  HELLO --> expects CHALLENGE --right: PROOF--> expects WELCOME --> done
+ *      server  expects HELLO --admitted: CHALLENGE--> expects PROOF --right: WELCOME--> done
  *
  * Private to connection.c. Service thread only.
  */
@@ -14,16 +14,8 @@
 #include "control/frame.h"
 #include <stdbool.h>
 
-enum hoop_handshake_state {
-    HOOP_HANDSHAKE_WAITING,
-    HOOP_HANDSHAKE_CHALLENGED,
-    HOOP_HANDSHAKE_GREETING,
-    HOOP_HANDSHAKE_PROVING,
-    HOOP_HANDSHAKE_DONE
-};
-
 struct hoop_handshake {
-    enum hoop_handshake_state state;
+    uint32_t expects;          /* type of the next message; a server begins with HELLO; 0: done */
     const char *peer;          /* for error messages; borrowed */
     bool greets;               /* this end is the client */
     struct hoop_secret secret; /* a server sets it before it takes a hello; to be wiped */
@@ -44,10 +36,11 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
 hoop_result_t hoop_handshake_reached(const struct hoop_frame_hello *hello,
                                      const struct hoop_address *here);
 
+/* Instead of a CHALLENGE a REJECT may come, too. */
 bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t type);
 
 /*
- * Takes a checked message of an expected type. HOOP_OK: go on, whether DONE or not, after sending
+ * Takes a checked message of an expected type. HOOP_OK: go on, whether done or not, after sending
  * *ret_answer if there is one. Otherwise the handshake has failed, and the thread's sentence says
  * why: HOOP_NOT_AUTHENTICATED, or HOOP_AGAIN if the server asks to come back later.
  */
@@ -55,7 +48,7 @@ hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union 
                                   union hoop_frame *ret_answer);
 
 /*
- * Keys from the secret, the hello and both nonces, once DONE: for messages from the other end, for
+ * Keys from the secret, the hello and both nonces, once done: for messages from the other end, for
  * messages to it, and for data that are not frames.
  */
 hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
