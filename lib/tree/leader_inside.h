@@ -69,8 +69,7 @@ struct hoop_tree {
     struct hoop_edge neighbours[HOOP_NEIGHBOURS];
     struct hoop_endpoint *endpoint; /* for children */
     struct hoop_expectation children;
-    struct hoop_address address; /* of this machine; port 0 */
-    uint32_t machine, machines;  /* machines is 0 until PLACE has come */
+    uint32_t machine, machines; /* machines is 0 until PLACE has come */
     bool sent_ready;
     struct hoop_failure feared; /* a neighbour ended: the failure, unless a better reason comes */
     /* Only if RUNNING: */

@@ -183,7 +183,7 @@ static void tree_seek_parent(struct hoop_leader *leader, const struct hoop_addre
     const uint64_t spare_ms =
         left_ms / 4 < HOOP_PARENT_SPARE_MS ? left_ms / 4 : HOOP_PARENT_SPARE_MS;
     struct hoop_place place = {.address = *parent};
-    hoop_address_rescope(&place.address, &tree->address);
+    hoop_address_rescope(&place.address, hoop_endpoint_address(tree->endpoint));
     tree->neighbours[0].number = (tree->machine - 1) / 2;
     tree_dial(leader, &place, 1, leader->gather.deadline_ns - spare_ms * HOOP_NS_PER_MS,
               HOOP_HELLO_TO_PARENT, &tree_parent_owner);
@@ -241,9 +241,8 @@ static hoop_result_t tree_listen(struct hoop_leader *leader)
 {
     struct hoop_tree *tree = &leader->tree;
     const struct hoop_ports ports = hoop_port_range();
-    tree->address = hoop_connection_about(tree->root.connection)->local;
-    tree->address.port = 0;
-    const struct hoop_place place = {.address = tree->address};
+    struct hoop_place place = {.address = hoop_connection_about(tree->root.connection)->local};
+    place.address.port = 0;
     return hoop_endpoint_open(&place, &ports, &tree->endpoint);
 }
 
