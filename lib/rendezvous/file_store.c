@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "control/dialer.h"
 #include "rendezvous/private_file.h"
+#include "runtime/process.h"
 #include "runtime/wait.h"
 #include "runtime/worker.h"
 #include <assert.h>
@@ -43,7 +44,6 @@ struct hoop_file_task {
     struct hoop_list_node node; /* in file_posts; like withdrawn under file_lock */
     bool withdrawn;
     char *file;
-    char stir[FILE_NAME_BYTES]; /* the name of the file to stir with, unique to this task */
     uint64_t timeout_ms, deadline_ns;
     hoop_unique_id_t id; /* publishing: the id to write; waiting: the id last found */
     /* Only for waiting: */
@@ -126,17 +126,10 @@ static hoop_result_t task_start(const char *file, const hoop_unique_id_t *id, ui
                                 struct hoop_file_task **ret_task)
 {
     struct hoop_file_task *task = calloc(1, sizeof(*task));
-    uint8_t random[8];
-    char digits[2 * sizeof(random) + 1];
-    if (task == NULL || (task->file = strdup(file)) == NULL ||
-        hoop_random(random, sizeof(random)) != HOOP_OK) {
-        if (task != NULL) {
-            task_destroy(&task->worker);
-        }
+    if (task == NULL || (task->file = strdup(file)) == NULL) {
+        free(task);
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a rendezvous's file");
     }
-    hoop_hex_format(random, sizeof(random), digits);
-    (void)snprintf(task->stir, sizeof(task->stir), "%s.stir%s", file_key(file), digits);
     if (id != NULL) {
         task->id = *id;
     }
@@ -263,7 +256,10 @@ static hoop_result_t await_look(struct hoop_file_task *task)
         return result;
     }
     if (hoop_now_ns() >= task->stir_at_ns) {
-        hoop_private_stir(directory, task->stir);
+        char name[FILE_NAME_BYTES]; /* of this process, since each has to change the directory */
+        (void)snprintf(name, sizeof(name), "%s.stir%016llx", file_key(task->file),
+                       (unsigned long long)hoop_process_id());
+        hoop_private_stir(directory, name);
         task->stir_at_ns = hoop_deadline_ns(FILE_STIR_MS);
     }
     const bool news = await_read(task, directory);
