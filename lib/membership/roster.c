@@ -154,9 +154,10 @@ static hoop_result_t roster_check(const struct hoop_member *member)
     bool fits = me->same_process;
     for (uint32_t rank = 0; fits && rank < member->roster.n; rank++) {
         const struct hoop_peer *peer = &member->roster.peers[rank];
-        fits = peer->same_machine
-                   ? peer->machine == me->machine
-                   : peer->machine != me->machine && member->others[rank].entry.address.family != 0;
+        const bool reachable = member->others[rank].entry.address.family != 0;
+        fits = peer->machine < member->roster.machines &&
+               (peer->machine == me->machine) == peer->same_machine &&
+               (peer->same_machine || reachable);
     }
     return fits ? HOOP_OK
                 : hoop_error(HOOP_REMOTE_ERROR,
@@ -217,10 +218,6 @@ hoop_result_t hoop_roster_add(struct hoop_member *member, const struct hoop_fram
                               "rank %u is pid %d, rank %u is pid %d, and one was forked from the "
                               "other, or both from a third, after it had used hoop",
                               member->join.rank, (int)getpid(), part->first + i, entry->pid);
-        }
-        if (entry->machine >= member->roster.machines) {
-            return hoop_error(HOOP_REMOTE_ERROR,
-                              "the leader sent a roster that does not match this join");
         }
         roster_take(member, part->first + i, entry, entry->has_fd != 0 ? &fds[next_fd++] : NULL);
     }
