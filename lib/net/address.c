@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ADDRESS_IP4_BYTES 4u
@@ -104,22 +105,15 @@ static hoop_result_t address_refuse(const char *text, const char *expected)
                       strlen(text) > ADDRESS_QUOTE_BYTES ? "..." : "", expected);
 }
 
-/* Parses 1 to max_digits decimal digits, and nothing else, to a number from 1 to most. */
+/* Parses `length` decimal digits, 1 to max_digits, to a number from 1 to most. */
 static bool address_number(const char *digits, size_t length, size_t max_digits, uint64_t most,
                            uint64_t *ret_number)
 {
-    uint64_t number = 0;
-    if (length == 0 || length > max_digits) {
+    if (length == 0 || length > max_digits || strspn(digits, "0123456789") != length) {
         return false;
     }
-    for (size_t i = 0; i < length; i++) {
-        if (digits[i] < '0' || digits[i] > '9') {
-            return false;
-        }
-        number = number * 10 + (uint64_t)(digits[i] - '0');
-    }
-    *ret_number = number;
-    return number >= 1 && number <= most;
+    *ret_number = strtoull(digits, NULL, 10);
+    return *ret_number >= 1 && *ret_number <= most;
 }
 
 static bool address_port(const char *digits, size_t length, uint16_t *ret_port)
