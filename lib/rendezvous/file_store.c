@@ -334,12 +334,7 @@ hoop_result_t hoop_file_store_await(const char *file, uint64_t timeout_ms,
     }
     assert(task != NULL);
     (void)file_hangs(file, timeout_ms); /* the sentence if the worker hangs */
-    result = hoop_worker_wait(&task->worker, hoop_deadline_ns(timeout_ms));
-    hoop_worker_hold(&task->worker);
-    hoop_worker_stop(&task->worker);
-    if (result == HOOP_TIMEOUT) { /* time to say what it found and to clean up */
-        result = hoop_worker_wait(&task->worker, hoop_deadline_ns(FILE_SETTLE_MS));
-    }
+    result = hoop_worker_await(&task->worker, timeout_ms, FILE_SETTLE_MS);
     if (result == HOOP_OK) {
         *ret = task->rendezvous;
     }

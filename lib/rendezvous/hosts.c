@@ -124,13 +124,7 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
         return result;
     }
     assert(lookup != NULL);
-    struct hoop_worker *worker = &lookup->worker;
-    result = hoop_worker_wait(worker, hoop_deadline_ns(timeout_ms));
-    hoop_worker_hold(worker);
-    hoop_worker_stop(worker);
-    if (result == HOOP_TIMEOUT) { /* after its pause it says why it found nothing */
-        result = hoop_worker_wait(worker, hoop_deadline_ns(HOSTS_PAUSE_MS));
-    }
+    result = hoop_worker_await(&lookup->worker, timeout_ms, HOSTS_PAUSE_MS);
     if (result == HOOP_OK) {
         memcpy(rendezvous->addresses, lookup->found.addresses, sizeof(lookup->found.addresses));
         rendezvous->address_count = lookup->found.count;
@@ -139,7 +133,7 @@ hoop_result_t hoop_hosts_find(struct hoop_rendezvous *rendezvous, uint64_t timeo
             hoop_error(HOOP_INVALID_USAGE, "%s: this host name was not resolved within %llu ms",
                        lookup->host, (unsigned long long)timeout_ms);
     }
-    hoop_worker_release(worker);
+    hoop_worker_release(&lookup->worker);
     return result;
 }
 

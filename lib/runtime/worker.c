@@ -60,6 +60,14 @@ void hoop_worker_stop(struct hoop_worker *worker)
     hoop_worker_release(worker);
 }
 
+hoop_result_t hoop_worker_await(struct hoop_worker *worker, uint64_t timeout_ms, uint64_t grace_ms)
+{
+    const hoop_result_t result = hoop_worker_wait(worker, hoop_deadline_ns(timeout_ms));
+    hoop_worker_hold(worker);
+    hoop_worker_stop(worker);
+    return result == HOOP_TIMEOUT ? hoop_worker_wait(worker, hoop_deadline_ns(grace_ms)) : result;
+}
+
 hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns)
 {
     struct hoop_failure failure = {.code = HOOP_OK};

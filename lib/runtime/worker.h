@@ -3,7 +3,7 @@
  * resolver. The service thread never waits for one; a caller waits until its deadline. The struct
  * is embedded in what the worker works on, which the last holder frees.
  *
- * Any thread; but hoop_worker_pause() and hoop_worker_wait() not on the service thread.
+ * Any thread; but those that wait (pause, wait, await) not on the service thread.
  */
 #ifndef HOOP_RUNTIME_WORKER_H
 #define HOOP_RUNTIME_WORKER_H
@@ -34,5 +34,9 @@ void hoop_worker_stop(struct hoop_worker *worker);
 
 /* Its result, with its message; HOOP_TIMEOUT: it has not ended by then. */
 hoop_result_t hoop_worker_wait(struct hoop_worker *worker, uint64_t deadline_ns);
+
+/* The same, once; but after timeout_ms tells its thread to stop, and gives it grace_ms to say what
+ * it has found so far. The caller's hold stays. */
+hoop_result_t hoop_worker_await(struct hoop_worker *worker, uint64_t timeout_ms, uint64_t grace_ms);
 
 #endif
