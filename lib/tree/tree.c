@@ -108,13 +108,14 @@ static void tree_opened(void *arg, struct hoop_connection *connection)
         hoop_connection_destroy(connection);
         return;
     }
-    hoop_edge_end(edge); /* the child reconnected, so the old connection is stale */
-    edge->number = hello->from;
-    hoop_edge_adopt(edge, connection);
-    if (tree->feared.code != HOOP_OK) { /* the failure that its end caused is withdrawn */
+    if (edge->number != HOOP_NOBODY) { /* it reconnected: the old connection is stale, and the
+                                        * failure that its end may have caused is withdrawn */
+        hoop_edge_end(edge);
         tree->feared.code = HOOP_OK;
         hoop_timer_stop(leader->moment);
     }
+    edge->number = hello->from;
+    hoop_edge_adopt(edge, connection);
     hoop_edge_say_info(edge);
     hoop_handout_send(leader, edge);
 }

@@ -354,6 +354,27 @@ static void test_machine_fails(void **state)
     }
 }
 
+/* A child ends, and another one comes, which is no reason to forget the first. */
+static void test_another_child_comes(void **state)
+{
+    struct world world;
+    (void)state;
+    start(&world, 5000);
+    child_enter(&world, 0);
+    client_leave(&world.children[0]);
+    child_enter(&world, 1);
+    for (uint32_t i = 0; i < HERE; i++) {
+        rank_expect_roster(&world.ranks[i], N);
+        client_expect_reject(&world.ranks[i], HOOP_REMOTE_ERROR, -1,
+                             "the leader of machine 1 (host m1, pid 77) ended during the join");
+    }
+    for (uint32_t i = 0; i < FAR; i++) {
+        client_leave(&world.machines[i]);
+    }
+    client_leave(&world.children[1]);
+    await_end(&world.rendezvous);
+}
+
 /* A machine that is not a child is not let in. A child that comes again replaces its old
  * connection. */
 static void test_children(void **state)
@@ -409,10 +430,15 @@ static void test_root_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fail),           cmocka_unit_test(test_goodbye_and_losses),
-        cmocka_unit_test(test_failed_between), cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_rank_fails),     cmocka_unit_test(test_machine_fails),
-        cmocka_unit_test(test_children),       cmocka_unit_test(test_root_ends),
+        cmocka_unit_test(test_fail),
+        cmocka_unit_test(test_goodbye_and_losses),
+        cmocka_unit_test(test_failed_between),
+        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_rank_fails),
+        cmocka_unit_test(test_machine_fails),
+        cmocka_unit_test(test_children),
+        cmocka_unit_test(test_root_ends),
+        cmocka_unit_test(test_another_child_comes),
     };
     (void)signal(SIGPIPE, SIG_IGN);
     if (hoop_service_start() != HOOP_OK) {
