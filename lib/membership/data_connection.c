@@ -176,14 +176,9 @@ static void data_opened(void *arg, struct hoop_connection *connection)
     data_hand_over(arg, false, connection);
 }
 
-/* The address at which other machines reach this one, or loopback if there are none. */
-static hoop_result_t data_where(const struct hoop_member *member, struct hoop_address *ret)
+/* Where the ranks of one machine connect to each other. */
+static hoop_result_t data_near_address(struct hoop_address *ret)
 {
-    *ret = member->address;
-    ret->port = 0;
-    if (member->address.family != 0) {
-        return HOOP_OK;
-    }
     if (hoop_settings()->socket_ifname != NULL) {
         return hoop_interface_choose(ret);
     }
@@ -196,16 +191,22 @@ static hoop_result_t data_where(const struct hoop_member *member, struct hoop_ad
     return hoop_interface_towards(&ip4, ret); /* loopback is down: its sentence */
 }
 
-/* Opens the endpoint if need be, and sets wanted->address to its address and port. */
+/* Opens the endpoint, at the address at which other machines reach this one if there are any. */
+static hoop_result_t data_listen(struct hoop_member *member)
+{
+    const struct hoop_ports ports = hoop_port_range();
+    struct hoop_place place = {.address = member->address};
+    const hoop_result_t result =
+        member->address.family != 0 ? HOOP_OK : data_near_address(&place.address);
+    return result == HOOP_OK ? hoop_endpoint_open(&place, &ports, &member->data_endpoint) : result;
+}
+
+/* Sets wanted->address to the endpoint's. */
 static hoop_result_t data_expect(void *arg)
 {
     struct data_link *wanted = arg;
     struct hoop_member *member = wanted->member;
-    struct hoop_place place = {.address = wanted->address};
-    const struct hoop_ports ports = hoop_port_range();
-    const hoop_result_t result = member->data_endpoint != NULL
-                                     ? HOOP_OK
-                                     : hoop_endpoint_open(&place, &ports, &member->data_endpoint);
+    const hoop_result_t result = member->data_endpoint != NULL ? HOOP_OK : data_listen(member);
     if (result != HOOP_OK) {
         return result;
     }
@@ -232,10 +233,7 @@ hoop_result_t hoop_member_data_address(struct hoop_member *member, uint32_t rank
                                        struct hoop_address *ret)
 {
     struct data_link wanted = data_link_wanted(member, rank, lane);
-    hoop_result_t result = data_where(member, &wanted.address);
-    if (result == HOOP_OK) {
-        result = hoop_service_call(data_expect, &wanted);
-    }
+    const hoop_result_t result = hoop_service_call(data_expect, &wanted);
     if (result == HOOP_OK) {
         *ret = wanted.address;
     }

@@ -1,6 +1,6 @@
 /*
- * Which of this machine's addresses to use, and look-ups of host names. Its system calls may block,
- * so never call it on the service thread. Thread-safe.
+ * Which of this machine's addresses to use, and look-ups of host names. Only look-ups may block:
+ * never on the service thread. Thread-safe.
  *
  * Settings: HOOP_SOCKET_FAMILY, and HOOP_SOCKET_IFNAME with NCCL's rules: a comma list of prefixes,
  * or of whole names after "="; "^" or "^=" in front means all but these.
