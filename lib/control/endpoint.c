@@ -3,10 +3,10 @@
  *
  * Unproven connections wait in groups ("crowds"), each with a limit. A newcomer over the limit
  * replaces the oldest of its crowd. On one machine there is a single crowd, of processes with this
- * uid, and its limit exceeds the largest number of ranks. Over TCP there is one crowd for
- * strangers, and one for each address from which a proof has come. A proof takes one and a half
- * round trips, so floods of strangers starve nobody. An honest process that was closed in this way
- * tries again.
+ * uid, and its limit exceeds the largest number of ranks: nobody has to make room. Over TCP there
+ * is one crowd for strangers, and one for each address from which a proof has come. A proof takes
+ * one and a half round trips, so floods of strangers starve nobody. An honest process that was
+ * closed in this way tries again.
  *
  * After ENDPOINT_ACCEPTS newcomers the endpoint pauses, so that a flood costs the service thread
  * little, and every newcomer keeps its place for at least ENDPOINT_PAUSE_MS, which suffices for a

@@ -3,10 +3,6 @@
  * expects there. One endpoint serves all expectations of its place: the hello says what the client
  * wants, and the proof covers the hello. An expectation gets only proven connections.
  *
- * On one machine the kernel has proved the uid, and no client has to make room for others. Over TCP
- * anybody may connect: strangers share few places, where the newest replaces the oldest; an address
- * from which a proof has come has places of its own.
- *
  * Service thread only.
  */
 #ifndef HOOP_CONTROL_ENDPOINT_H
