@@ -145,11 +145,15 @@ static hoop_result_t split_invitation(const struct hoop_comm *comm, uint32_t ran
 
 hoop_result_t hoop_split_invite(struct hoop_comm *comm, hoop_unique_id_t *ret_id)
 {
+    struct hoop_rendezvous rendezvous;
     hoop_comm_pin(comm, true);
     hoop_result_t result = hoop_comm_refuse(comm);
     if (result == HOOP_OK) {
-        const uint32_t what[2] = {comm->rank, atomic_fetch_add(&comm->invitations, 1) + 1};
-        result = hoop_rendezvous_invite(comm->member, what, sizeof(what), ret_id);
+        const uint32_t number = atomic_fetch_add(&comm->invitations, 1) + 1;
+        result = split_invitation(comm, comm->rank, number, &rendezvous);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_rendezvous_serve_id(&rendezvous, false, ret_id);
     }
     hoop_comm_pin(comm, false);
     return result;

@@ -39,9 +39,8 @@ static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
     return HOOP_OK;
 }
 
-/* Serves a rendezvous and makes its id. Finishes *rendezvous. */
-static hoop_result_t serve_id(struct hoop_rendezvous *rendezvous, bool here,
-                              hoop_unique_id_t *ret_id)
+hoop_result_t hoop_rendezvous_serve_id(struct hoop_rendezvous *rendezvous, bool here,
+                                       hoop_unique_id_t *ret_id)
 {
     hoop_result_t result = here ? HOOP_OK : serve_invite(rendezvous);
     if (result == HOOP_OK) {
@@ -56,16 +55,12 @@ static hoop_result_t serve_id(struct hoop_rendezvous *rendezvous, bool here,
 
 hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id)
 {
-    struct hoop_rendezvous rendezvous = {.address_count = 0};
+    struct hoop_rendezvous rendezvous;
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
         result = hoop_rendezvous_random(&rendezvous);
     }
-    if (result == HOOP_OK) {
-        return serve_id(&rendezvous, here, ret_id);
-    }
-    hoop_rendezvous_finish(&rendezvous);
-    return result;
+    return result == HOOP_OK ? hoop_rendezvous_serve_id(&rendezvous, here, ret_id) : result;
 }
 
 /* ---- From a comm that exists --------------------------------------------------------------- */
@@ -88,14 +83,6 @@ hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const cha
     hoop_secret_wipe(&own, sizeof(own));
     hoop_secret_wipe(&child, sizeof(child));
     return result;
-}
-
-hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const void *bytes,
-                                     size_t count, hoop_unique_id_t *ret_id)
-{
-    struct hoop_rendezvous rendezvous;
-    hoop_result_t result = hoop_rendezvous_derive(member, "grow", bytes, count, &rendezvous);
-    return result == HOOP_OK ? serve_id(&rendezvous, false, ret_id) : result;
 }
 
 hoop_result_t hoop_rendezvous_serve(const struct hoop_member *member, bool here,

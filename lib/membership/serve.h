@@ -17,9 +17,10 @@ hoop_result_t hoop_rendezvous_create(bool here, hoop_unique_id_t *ret_id);
 hoop_result_t hoop_rendezvous_derive(const struct hoop_member *member, const char *what,
                                      const void *bytes, size_t count, struct hoop_rendezvous *ret);
 
-/* Makes such a rendezvous for members and for whoever is given its id, and serves it. */
-hoop_result_t hoop_rendezvous_invite(const struct hoop_member *member, const void *bytes,
-                                     size_t count, hoop_unique_id_t *ret_id);
+/* Serves a rendezvous until the comm exists, for whoever is given its id. here: as above. Finishes
+ * *rendezvous. */
+hoop_result_t hoop_rendezvous_serve_id(struct hoop_rendezvous *rendezvous, bool here,
+                                       hoop_unique_id_t *ret_id);
 /* Serves a rendezvous until the comm exists: here, or for several machines at the address where the
  * member's other machines reach this one, which becomes its address. */
 hoop_result_t hoop_rendezvous_serve(const struct hoop_member *member, bool here,
