@@ -265,8 +265,9 @@ static void survivors_stop(void *arg)
     const struct survivors_order *order = arg;
     struct hoop_survivors *all = order->all;
     for (uint32_t rank = 0; rank < all->n && order->joined; rank++) {
-        hoop_survivors_say(all, all->others[rank].caller, HOOP_VIEW_DONE);
-        hoop_survivors_say(all, all->others[rank].dialled, HOOP_VIEW_DONE);
+        const struct hoop_survivor *other = &all->others[rank];
+        hoop_survivors_say(all, other->caller, HOOP_VIEW_DONE);
+        hoop_survivors_say(all, other->opened ? other->dialled : NULL, HOOP_VIEW_DONE);
     }
     survivors_give_up(all);
     hoop_survivors_close(all);

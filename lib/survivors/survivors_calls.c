@@ -125,6 +125,7 @@ static void survivor_opened(void *arg, struct hoop_connection *connection)
 {
     struct hoop_survivor *other = arg;
     other->misses = 0;
+    other->opened = true;
     hoop_survivors_say(other->all, connection, HOOP_VIEW_MINE);
     if (hoop_survivors_leader(other->all) != hoop_survivor_rank(other)) {
         /* It is there, which was the question; it connects once it knows what this rank knows. */
@@ -180,7 +181,7 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
     hoop_result_t result = survivors_key(all, hello.to, hello.rendezvous);
     hoop_peer_place(member, other->at, &place);
     if (result == HOOP_OK) {
-        other->greeted = false;
+        other->opened = other->greeted = false;
         other->since_ns = hoop_now_ns();
         result = hoop_connection_connect(&place, near ? NULL : &member->address, &hello, &all->key,
                                          &survivor_owner, other, &other->dialled);

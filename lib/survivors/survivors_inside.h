@@ -27,6 +27,7 @@ struct hoop_survivor {
     uint64_t since_ns;               /* when it was dialled */
     uint32_t misses;                 /* number of ticks in a row in which nobody listened */
     bool missed;                     /* nobody listened in this tick */
+    bool opened;                     /* dialled is open */
     bool greeted, said;              /* its view has come over dialled; over caller */
     bool elsewhere;                  /* exact: its agreement leaves this rank out */
     bool done;

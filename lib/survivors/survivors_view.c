@@ -87,7 +87,8 @@ static void survivors_grow(struct hoop_survivors *all)
     for (uint32_t rank = 0; rank < all->n; rank++) {
         struct hoop_survivor *other = &all->others[rank];
         const bool out = !hoop_survivors_has(all, rank);
-        hoop_survivors_say(all, out || other->greeted ? other->dialled : NULL, HOOP_VIEW_MINE);
+        const bool hears = other->opened && (out || other->greeted);
+        hoop_survivors_say(all, hears ? other->dialled : NULL, HOOP_VIEW_MINE);
         if (out) {
             hoop_survivors_say(all, other->caller, HOOP_VIEW_MINE);
             hoop_survivor_end(other);

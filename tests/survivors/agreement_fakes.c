@@ -296,6 +296,7 @@ void hoop_connection_send(struct hoop_connection *connection, const struct hoop_
     struct hoop_connection *to = other_end(connection);
     (void)fds;
     (void)fd_count;
+    assert(connection->established);
     if (!to->open) {
         return;
     }
