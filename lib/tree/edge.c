@@ -262,12 +262,29 @@ void hoop_edge_adopt(struct hoop_edge *edge, struct hoop_connection *connection)
     hoop_connection_adopt(connection, &edge_owner, edge);
 }
 
+/* Fails the join: the other end has been let in, and would not try again. */
+static void edge_lacks_memory(struct hoop_leader *leader, struct hoop_connection *connection)
+{
+    const hoop_result_t code =
+        hoop_error(HOOP_OUT_OF_MEMORY, "the %s (pid %d) has no memory for another connection",
+                   leader->is_root ? "root" : "leader", (int)getpid());
+    if (!leader->is_root) { /* machines expect no REJECT yet */
+        hoop_connection_refuse(connection, code);
+    }
+    hoop_connection_destroy(connection);
+    hoop_leader_fail_with(leader, code, -1, "%s", hoop_thread_error());
+}
+
 void hoop_edge_opened(void *arg, struct hoop_connection *connection)
 {
     struct hoop_leader *leader = arg;
-    struct hoop_edge *edge = leader->child_count < EDGE_CHILDREN ? calloc(1, sizeof(*edge)) : NULL;
+    if (leader->child_count >= EDGE_CHILDREN) {
+        hoop_connection_destroy(connection); /* it tries again */
+        return;
+    }
+    struct hoop_edge *edge = calloc(1, sizeof(*edge));
     if (edge == NULL) {
-        hoop_connection_destroy(connection); /* above the limit; it tries again */
+        edge_lacks_memory(leader, connection);
         return;
     }
     hoop_edge_init(edge, leader, leader->is_root ? HOOP_EDGE_MACHINE : HOOP_EDGE_RANK);

@@ -22,8 +22,8 @@ static bool handout_make_room(struct hoop_leader *leader)
 {
     leader->entries = calloc(leader->n, sizeof(*leader->entries));
     if (leader->entries == NULL) {
-        hoop_leader_fail_with(leader, HOOP_OUT_OF_MEMORY, -1, "no memory for a roster of %u ranks",
-                              leader->n);
+        hoop_leader_fail_by(leader, hoop_error(HOOP_OUT_OF_MEMORY,
+                                               "no memory for a roster of %u ranks", leader->n));
     }
     return leader->entries != NULL;
 }

@@ -165,9 +165,11 @@ void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int r
 
 void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code)
 {
-    struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
-    (void)hoop_failure_take(&failure, code, -1);
-    hoop_leader_fail(leader, &failure, false);
+    char host[HOOP_NAME_BYTES];
+    hoop_process_host(host);
+    hoop_leader_fail_with(leader, code, -1, "the %s (pid %d, host %s): %s",
+                          leader->is_root ? "root" : "leader", (int)getpid(), host,
+                          hoop_thread_error());
 }
 
 static void leader_moment(void *arg)
@@ -346,7 +348,11 @@ bool hoop_leader_take_join(struct hoop_edge *edge, const union hoop_frame *frame
     if (leader->is_root) {
         leader_mark_told(leader, join->rank, join->n);
     }
-    hoop_leader_fail(leader, &failure, false);
+    if (failure.code == HOOP_OUT_OF_MEMORY) {
+        hoop_leader_fail_by(leader, hoop_error(failure.code, "%s", failure.text));
+    } else {
+        hoop_leader_fail(leader, &failure, false);
+    }
     return true;
 }
 
@@ -408,11 +414,18 @@ void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *wh
         leader_mark_told(leader, rank, edge->n);
     }
     hoop_edge_destroy(edge);
-    if (rank != HOOP_NOBODY) {
-        const struct hoop_frame_join *join = leader->gather.joins[rank];
+    if (rank == HOOP_NOBODY) {
+        return;
+    }
+    const struct hoop_frame_join *join = leader->gather.joins[rank];
+    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    if (!mine) {
         hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, (int)rank,
                               "rank %u (pid %d, host %s) ended during the join: %.200s", rank,
                               join->who.pid, join->who.host, why->text);
+    } else {
+        hoop_leader_fail_by(leader,
+                            hoop_error(why->code, "rank %u was lost: %.200s", rank, why->text));
     }
 }
 

@@ -123,7 +123,7 @@ void hoop_leader_settle(struct hoop_leader *leader);
 void hoop_leader_fail(struct hoop_leader *leader, const struct hoop_failure *failure, bool told);
 void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int rank,
                            const char *format, ...) HOOP_PRINTF(4, 5);
-/* The same, with the thread's sentence. */
+/* The same because of this process, with the thread's sentence. */
 void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code);
 /* "ranks 1, 3 of 8 (host h)": the ranks that have joined here. */
 void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text, size_t bytes);

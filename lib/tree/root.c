@@ -126,7 +126,7 @@ void hoop_root_complete(struct hoop_leader *root)
 {
     union hoop_frame frame;
     if (!root_number(root)) {
-        hoop_leader_fail_with(root, HOOP_OUT_OF_MEMORY, -1, "no memory to number machines");
+        hoop_leader_fail_by(root, hoop_error(HOOP_OUT_OF_MEMORY, "no memory to number machines"));
         return;
     }
     if (!hoop_handout_make(root)) {
