@@ -249,7 +249,7 @@ static void member_say_join(struct hoop_member *member)
     m->who.process = hoop_process_id();
     m->who.process_at = join->no_cma ? 0 : hoop_process_id_at();
     m->who.pid = (int32_t)getpid();
-    m->who.start_time = hoop_process_start_time(m->who.pid);
+    m->who.start_time = hoop_process_own_start_time();
     m->who.cpus = join->cpus;
     m->no_membarrier = hoop_membarrier_ready() ? 0 : 1;
     m->timeout_ms = join->timeout_ms;

@@ -404,7 +404,10 @@ static struct hoop_peer_process *process_create(uint64_t id, int pid, uint64_t c
 static hoop_result_t peer_know(struct hoop_member *member, uint32_t rank)
 {
     const struct hoop_peer *peer = &member->roster.peers[rank];
-    const int pid = peer->same_machine ? peer->pid : 0;
+    /* If others can't see this process it is a separate peer for them in every comm: so must they
+     * be here, or a connection that serves one comm there would be used for another. */
+    const bool seen = peer->same_machine && hoop_process_own_start_time() != 0;
+    const int pid = seen ? peer->pid : 0;
     const uint64_t comm_id = pid == 0 ? member->roster.comm_id : 0;
     struct hoop_peer_process *process = process_find(peer->process, pid, comm_id);
     if (process == NULL) {

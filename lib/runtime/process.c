@@ -218,6 +218,20 @@ uint64_t hoop_process_start_time(int pid)
     return start == NULL ? 0 : strtoull(start, NULL, 10) ^ pids << 32;
 }
 
+static pthread_once_t process_start_once = PTHREAD_ONCE_INIT;
+static uint64_t process_start;
+
+static void process_look_start(void)
+{
+    process_start = hoop_process_start_time(getpid());
+}
+
+uint64_t hoop_process_own_start_time(void)
+{
+    pthread_once(&process_start_once, process_look_start);
+    return process_start;
+}
+
 bool hoop_process_is_over(int pid)
 {
     char text[1024];

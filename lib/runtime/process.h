@@ -54,6 +54,8 @@ bool hoop_process_can_read(const void *memory, size_t bytes);
 /* When the process with this pid was started, in ticks since boot, with its pid namespace in the
  * upper bits: detects a reused pid, and the same pid in another namespace. 0: unknown. */
 uint64_t hoop_process_start_time(int pid);
+/* This process's, looked up once: if it cannot be read now, it is unknown in every comm. */
+uint64_t hoop_process_own_start_time(void);
 
 /* Has the process ended, with all its threads, whether or not its parent has reaped it? Then
  * everything that it had open is closed, and its devices do no more work for it. */

@@ -164,6 +164,12 @@ static hoop_result_t process_create(int pid, uint64_t start_time, int pid_fd,
     return HOOP_OK;
 }
 
+/* Did the look at a process fail by errno `err`, and not because it is hidden or gone? */
+static bool process_look_failed(int err)
+{
+    return err != 0 && err != ENOENT && err != ESRCH && err != EACCES && err != EPERM;
+}
+
 /* Finds or makes the entry. *ret_process is NULL if this process cannot see pid. */
 static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_process **ret_process)
 {
@@ -175,9 +181,14 @@ static hoop_result_t process_see(int pid, uint64_t start_time, struct hoop_proce
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
         return hoop_errno_error(errno, "cannot watch pid %d", pid);
     }
-    if (fd >= 0 && hoop_process_start_time(pid) != start_time) {
-        close(fd); /* another process that got the same pid */
-        return HOOP_OK;
+    errno = 0;
+    const uint64_t found = fd >= 0 ? hoop_process_start_time(pid) : start_time;
+    if (found != start_time) {
+        const int err = found == 0 ? errno : 0;
+        close(fd);
+        /* seen in some comms only, it would be two peers, and what it sends to one would be lost */
+        return process_look_failed(err) ? hoop_errno_error(err, "cannot look at pid %d", pid)
+                                        : HOOP_OK; /* hidden, or another with the same pid */
     }
     return fd < 0 ? HOOP_OK : process_create(pid, start_time, fd, ret_process);
 }
