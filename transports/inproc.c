@@ -227,8 +227,9 @@ static hoop_result_t inproc_create(const struct hoop_link_params *params,
     if (inproc == NULL || (!params->sending && !inproc_make_receiver(inproc, stride, bytes))) {
         inproc_destroy(inproc != NULL ? &inproc->base : NULL);
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
-                                "no memory for a link with rank %u: %u buffers of %llu bytes",
-                                params->peer, params->slots,
+                                "rank %u has no memory for a link with rank %u: %u buffers of %llu "
+                                "bytes",
+                                params->me, params->peer, params->slots,
                                 (unsigned long long)params->chunk_bytes);
     }
     struct inproc_blob blob = {.head = hoop_blob_head(params, INPROC_MAGIC)};

@@ -271,14 +271,15 @@ static hoop_result_t shm_create(const struct hoop_link_params *params, struct ho
         calloc(1, sizeof(*shm) + (params->sending ? 0 : 2 * shm_slots_of(params)));
     if (shm == NULL) {
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
-                                "no memory for a link with rank %u", params->peer);
+                                "rank %u has no memory for a link with rank %u", params->me,
+                                params->peer);
     }
     shm->base.params = *params;
     if (!shm_measure(shm)) {
         free(shm);
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
-                                "no memory holds %u slots of %llu bytes", params->slots,
-                                (unsigned long long)params->chunk_bytes);
+                                "rank %u: no memory holds %u slots of %llu bytes", params->me,
+                                params->slots, (unsigned long long)params->chunk_bytes);
     }
     for (uint32_t i = shm->cells; params->sending && i-- > 0;) {
         (void)shm_own(shm, (uint8_t)i);

@@ -349,7 +349,8 @@ static hoop_result_t links_bind(struct links_entry *entry, uint32_t peer, uint32
     bound = bound == HOOP_OK ? links_watch(env->sleeper, entry->link) : bound;
     if (bound != HOOP_OK) {
         const bool told = entry->link->failure.code != HOOP_OK;
-        hoop_failure_set(env->failure, bound, (int)peer,
+        const int culprit = told ? entry->link->failure.rank : (int)env->board->me;
+        hoop_failure_set(env->failure, bound, culprit,
                          "the link of rank %u with rank %u (lane %u): %s", env->board->me, peer,
                          lane, told ? entry->link->failure.text : hoop_thread_error());
     }

@@ -58,8 +58,9 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
     }
 }
 
-void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,
-                            hoop_result_t code, const char *why)
+/* Fails because of this rank. */
+static void request_fail_here(const struct hoop_peer_request *request, hoop_result_t code,
+                              const char *why)
 {
     const struct hoop_member *member = request->member;
     const struct hoop_member_events *events = &member->events;
@@ -69,8 +70,14 @@ void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_
     (void)hoop_failure_set(&failure, code, (int)member->join.rank, "rank %u cannot reach %s: %s",
                            member->join.rank, who, why);
     request_tell(request, &failure);
-    hoop_request_destroy(process, request);
     events->failed(events->arg, &failure);
+}
+
+void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,
+                            hoop_result_t code, const char *why)
+{
+    request_fail_here(request, code, why);
+    hoop_request_destroy(process, request);
 }
 
 static struct hoop_peer_request *request_find(struct hoop_peer_process *process,
@@ -132,20 +139,25 @@ void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connec
     hoop_request_destroy(process, request);
 }
 
-/* Sends it now, or once connected. Returns false if there is no memory, or too much waits. */
-static bool request_send(const struct hoop_peer_request *request)
+/* Sends it now, or once connected. */
+static void request_send(const struct hoop_peer_request *request)
 {
     struct hoop_peer_process *process = request->member->others[request->rank].process;
-    struct hoop_peer_request *copy =
-        process->request_count < REQUESTS_MAX ? malloc(sizeof(*copy)) : NULL;
+    if (process->request_count >= REQUESTS_MAX) {
+        request_fail(request, "cannot be asked");
+        hoop_liveness_lose(request->member, request->rank,
+                           "cannot be asked: too many messages wait");
+        return;
+    }
+    struct hoop_peer_request *copy = malloc(sizeof(*copy));
     if (copy == NULL) {
-        return false;
+        request_fail_here(request, HOOP_OUT_OF_MEMORY, "no memory for a message");
+        return;
     }
     *copy = *request;
     hoop_list_push_back(&process->requests, &copy->node);
     process->request_count++;
     hoop_peer_flush(process);
-    return true;
 }
 
 void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_frame_blob *frame)
@@ -184,10 +196,8 @@ static void request_run(void *arg)
         request_fail(request, "cannot be asked");
     } else if (member->roster.peers[rank].same_process) {
         request_here(request);
-    } else if (!request_send(request)) {
-        request_fail(request, "cannot be asked");
-        hoop_liveness_lose(member, rank,
-                           "cannot be asked: too many messages wait, or there is no memory");
+    } else {
+        request_send(request);
     }
 }
 
