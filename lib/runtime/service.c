@@ -28,6 +28,7 @@
 #define SERVICE_DESCRIPTORS 8
 #define SERVICE_FILES_MOST ((rlim_t)1048576)
 #define SERVICE_DRAIN_TURNS 64
+#define SERVICE_FREED_FIRST 64
 
 /* How long exit() waits for the service thread to stop. */
 #define SERVICE_PARK_MS 2000
@@ -51,7 +52,7 @@ static struct {
     uv_idle_t sweep; /* runs while there is memory to free */
     uv_prepare_t look;
     struct stat backend; /* identity of the loop's descriptor */
-    void **freed;        /* to be freed later; the service thread's */
+    void **freed;        /* to be freed later; the service thread's, with room from the start */
     size_t freed_count, freed_size;
 
     pthread_mutex_t queue_lock;
@@ -102,8 +103,11 @@ static void service_run_calls(uv_async_t *wake)
 static bool service_is_whole(void)
 {
     struct stat now;
-    return fstat(uv_backend_fd(&service.loop), &now) == 0 && now.st_dev == service.backend.st_dev &&
-           now.st_ino == service.backend.st_ino;
+    if (fstat(uv_backend_fd(&service.loop), &now) != 0) {
+        return errno != EBADF; /* else it says nothing */
+    }
+    return service.backend.st_ino == 0 ||
+           (now.st_dev == service.backend.st_dev && now.st_ino == service.backend.st_ino);
 }
 
 /* libuv would abort without a message. The service thread first gives exit() some time. */
@@ -235,7 +239,7 @@ void hoop_free_later(void *memory)
         return;
     }
     if (service.freed_count == service.freed_size) {
-        const size_t size = service.freed_size == 0 ? 16 : service.freed_size * 2;
+        const size_t size = service.freed_size * 2;
         void **freed = realloc(service.freed, size * sizeof(*freed));
         if (freed == NULL) {
             return; /* leak it: somebody may still be using it */
@@ -349,6 +353,13 @@ static hoop_result_t service_start_locked(void)
         hoop_process_check_descriptors(SERVICE_DESCRIPTORS, "the service thread");
     if (room != HOOP_OK) {
         return room;
+    }
+    if (service.freed == NULL) {
+        service.freed = calloc(SERVICE_FREED_FIRST, sizeof(void *));
+        service.freed_size = service.freed != NULL ? SERVICE_FREED_FIRST : 0;
+    }
+    if (service.freed == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for the service thread");
     }
     int err = uv_loop_init(&service.loop);
     if (err != 0) {
