@@ -64,7 +64,7 @@ static bool call_fails(int error)
 WRAP(int, -1, EMFILE, memfd_create, (const char *name, unsigned flags), (name, flags))
 WRAP(int, -1, EMFILE, socket, (int family, int kind, int protocol), (family, kind, protocol))
 WRAP(int, -1, EMFILE, eventfd, (unsigned value, int flags), (value, flags))
-WRAP(void *, (void *)-1, ENOMEM, mmap,
+WRAP(void *, (void *)-1, ENOMEM, mmap64,
      (void *at, size_t bytes, int access, int flags, int fd, off_t offset),
      (at, bytes, access, flags, fd, offset))
 
