@@ -359,7 +359,7 @@ hoop_result_t hoop_red_op_create_pre_mul_sum(hoop_red_op_t *op, void *scalar,
             return hoop_error(HOOP_INVALID_ARGUMENT, "%s: the scalar %p is not device memory",
                               function, scalar);
         }
-        result = result == HOOP_OK ? hoop_cuda_read(&element, scalar, bytes) : result;
+        result = result == HOOP_OK ? hoop_cuda_read(context, &element, scalar, bytes) : result;
         if (result != HOOP_OK) {
             return hoop_error(result, "%s: %s", function, hoop_thread_error());
         }

@@ -246,14 +246,15 @@ static bool call_learn(void *arg, const struct device_call *call)
 static hoop_cu_context_t call_any_context(const struct device_call *call)
 {
     hoop_cu_context_t context = call_context(call);
-    return context != NULL || hoop_cuda_context(&context) == HOOP_OK ? context : NULL;
+    return context != NULL || hoop_cuda_stream_find(call->stream, &context) == HOOP_OK ? context
+                                                                                       : NULL;
 }
 
 /* Is work pending on the call's stream? Errors are left to the operation. */
 static bool call_is_ahead(const struct device_call *call, hoop_cu_context_t context)
 {
     bool busy = false;
-    if (hoop_cuda_enter(context) == HOOP_OK) {
+    if (hoop_cuda_enter(hoop_cuda_stream_context(call->stream, context)) == HOOP_OK) {
         busy = hoop_cuda.stream_query(call->stream) == HOOP_CU_NOT_READY;
         hoop_cuda_leave();
     }
@@ -436,14 +437,13 @@ static void place_add_work(struct device_place *place, const struct hoop_work *w
 /* Does the stream belong to the context? *ret_kernels: the context has hoop's kernels loaded. */
 static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *ret_kernels)
 {
-    hoop_cu_context_t its = NULL;
-    if (hoop_cuda.stream_context == NULL || hoop_cuda_enter(context) != HOOP_OK) {
+    if (hoop_cuda_stream_context(stream, context) != context ||
+        hoop_cuda_enter(context) != HOOP_OK) {
         return false;
     }
-    const bool has = hoop_cuda.stream_context(stream, &its) == HOOP_CU_SUCCESS && its == context;
-    *ret_kernels = has && hoop_kernels_load(context) != NULL;
+    *ret_kernels = hoop_kernels_load(context) != NULL;
     hoop_cuda_leave();
-    return has;
+    return true;
 }
 
 /* How the call is launched. NOT, too, if its comm takes no calls: device_run() then returns the
@@ -496,7 +496,8 @@ static struct hoop_launch *device_launch(struct hoop_work *work, size_t count,
     }
     /* A program that passes no stream may synchronize with none before it uses the result. */
     if (place.apart || streams->others || streams->last == NULL || !launching_is_possible() ||
-        (place.context == NULL && hoop_cuda_context(&place.context) != HOOP_OK) ||
+        (place.context == NULL &&
+         hoop_cuda_stream_find(streams->last, &place.context) != HOOP_OK) ||
         !context_has(place.context, streams->last, &kernels)) {
         return NULL;
     }

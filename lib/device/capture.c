@@ -74,19 +74,15 @@ static void room_leave(struct room *room)
 }
 
 /* With one user. */
-static hoop_result_t room_create(unsigned long long graph, uintptr_t stream, size_t bytes,
-                                 struct room **ret)
+static hoop_result_t room_create(hoop_cu_context_t context, unsigned long long graph,
+                                 uintptr_t stream, size_t bytes, struct room **ret)
 {
-    hoop_cu_context_t context = NULL;
     struct room *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for calls of a graph");
     }
     *made = (struct room){.graph = graph, .stream = stream, .users = 1};
-    hoop_result_t result = hoop_cuda_context(&context);
-    if (result == HOOP_OK) {
-        result = hoop_room_init(&made->room, context, bytes);
-    }
+    const hoop_result_t result = hoop_room_init(&made->room, context, bytes);
     if (result != HOOP_OK) {
         room_leave(made);
         return result;
@@ -98,8 +94,8 @@ static hoop_result_t room_create(unsigned long long graph, uintptr_t stream, siz
 
 /* A room of at least so many bytes, with a user added. If the latest is too small the new one has
  * at least twice its size. */
-static hoop_result_t room_enter(unsigned long long graph, uintptr_t stream, size_t bytes,
-                                struct room **ret)
+static hoop_result_t room_enter(hoop_cu_context_t context, unsigned long long graph,
+                                uintptr_t stream, size_t bytes, struct room **ret)
 {
     struct room *last = room_find(graph, stream);
     if (last != NULL && hoop_room_fits(&last->room, bytes)) {
@@ -108,7 +104,7 @@ static hoop_result_t room_enter(unsigned long long graph, uintptr_t stream, size
     }
     const size_t least = last != NULL ? 2 * last->room.memory.host_bytes : 0;
     room_leave(last);
-    return room_create(graph, stream, bytes > least ? bytes : least, ret);
+    return room_create(context, graph, stream, bytes > least ? bytes : least, ret);
 }
 
 /* ---- What is kept --------------------------------------------------------------------------- */
@@ -415,10 +411,15 @@ static uintptr_t capture_stream(hoop_stream_t stream)
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
                                    hoop_stream_t stream)
 {
+    hoop_cu_context_t context = NULL;
     size_t bytes = 0;
-    const hoop_result_t result = hoop_room_need(capture->work, capture->count, stream, &bytes);
-    return result == HOOP_OK ? room_enter(graph, capture_stream(stream), bytes, &capture->room)
-                             : result;
+    hoop_result_t result = hoop_room_need(capture->work, capture->count, stream, &bytes);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_stream_find(stream, &context);
+    }
+    return result == HOOP_OK
+               ? room_enter(context, graph, capture_stream(stream), bytes, &capture->room)
+               : result;
 }
 
 /* Which graph the stream captures, and its number. */
@@ -472,7 +473,7 @@ static hoop_result_t capture_record(struct capture *capture)
 /* Adds the capture to the list and to the graph. Takes it over, also on failure. */
 static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
 {
-    hoop_result_t result = hoop_staging_enter(&capture->pieces.stagings[0]);
+    hoop_result_t result = hoop_cuda_enter(capture->room->room.memory.context);
     if (result != HOOP_OK) {
         capture_free(capture);
         return result;
@@ -482,7 +483,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
     if (result == HOOP_OK) {
         result = capture_record(capture);
     }
-    hoop_staging_leave();
+    hoop_cuda_leave();
     if (result != HOOP_OK) {
         pthread_mutex_lock(&captures_lock);
         capture->closed = "it could not be captured as a whole";

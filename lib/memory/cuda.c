@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/sizes.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -274,13 +275,9 @@ static hoop_result_t cuda_check_legacy(void)
                             "before or after the capture");
 }
 
-hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes)
+hoop_result_t hoop_cuda_read(hoop_cu_context_t context, void *to, const void *from, size_t bytes)
 {
-    hoop_cu_context_t context = NULL;
-    hoop_result_t result = hoop_cuda_context(&context);
-    if (result == HOOP_OK) {
-        result = hoop_cuda_enter(context);
-    }
+    hoop_result_t result = hoop_cuda_enter(context);
     if (result != HOOP_OK) {
         return result;
     }
@@ -310,6 +307,23 @@ hoop_result_t hoop_cuda_context(hoop_cu_context_t *ret)
     if (result == HOOP_OK) {
         *ret = current;
     }
+    return result;
+}
+
+hoop_cu_context_t hoop_cuda_stream_context(hoop_stream_t stream, hoop_cu_context_t of)
+{
+    hoop_cu_context_t its = NULL;
+    const bool of_each = (uintptr_t)stream < HOOP_PAGE_BYTES; /* a name, and no address */
+    return !of_each && hoop_cuda.stream_context(stream, &its) == HOOP_CU_SUCCESS && its != NULL
+               ? its
+               : of;
+}
+
+hoop_result_t hoop_cuda_stream_find(hoop_stream_t stream, hoop_cu_context_t *ret)
+{
+    hoop_cu_context_t its = hoop_cuda_stream_context(stream, NULL);
+    const hoop_result_t result = its != NULL ? HOOP_OK : hoop_cuda_context(&its);
+    *ret = its;
     return result;
 }
 

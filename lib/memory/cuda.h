@@ -157,6 +157,7 @@ struct hoop_cu_rows { /* a two-dimensional copy */
     X(stream_destroy, "cuStreamDestroy_v2", (hoop_stream_t stream))                                \
     X(stream_query, "cuStreamQuery", (hoop_stream_t stream))                                       \
     X(stream_synchronize, "cuStreamSynchronize", (hoop_stream_t stream))                           \
+    X(stream_context, "cuStreamGetCtx", (hoop_stream_t stream, hoop_cu_context_t * ret))           \
     X(stream_capturing, "cuStreamIsCapturing", (hoop_stream_t stream, int *ret))                   \
     X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                              \
     X(stream_wait, "cuStreamWaitEvent",                                                            \
@@ -178,7 +179,6 @@ struct hoop_cu_rows { /* a two-dimensional copy */
 #define HOOP_CUDA_NEW_CALLS(X)                                                                     \
     X(function_load, "cuFuncLoad", (hoop_cu_function_t function))                                  \
     X(stream_id, "cuStreamGetId", (hoop_stream_t stream, unsigned long long *ret))                 \
-    X(stream_context, "cuStreamGetCtx", (hoop_stream_t stream, hoop_cu_context_t * ret))           \
     X(stream_wait_value, "cuStreamWaitValue32_v2",                                                 \
       (hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags))                \
     X(stream_write_value, "cuStreamWriteValue32_v2",                                               \
@@ -261,9 +261,18 @@ uint64_t hoop_cuda_device_id(int device);
  * ever waits. */
 hoop_result_t hoop_cuda_stream(hoop_cu_context_t context, hoop_stream_t *ret);
 
-/* Copies bytes of device memory to the host, ordered behind the legacy default stream.
+/* Copies bytes of a context's device memory to the host, ordered behind its legacy default stream.
  * HOOP_INVALID_USAGE: another stream captures, so that stream can't be used. */
-hoop_result_t hoop_cuda_read(void *to, const void *from, size_t bytes);
+hoop_result_t hoop_cuda_read(hoop_cu_context_t context, void *to, const void *from, size_t bytes);
+
+/*
+ * The context that a stream was made in, which must be current for all that is put on the stream
+ * except copies. Streams that each context has, as the default one (NULL), are those of `of`.
+ */
+hoop_cu_context_t hoop_cuda_stream_context(hoop_stream_t stream, hoop_cu_context_t of);
+/* The same where no buffer tells what `of` is: the current context, or that of device 0, which is
+ * made only then. */
+hoop_result_t hoop_cuda_stream_find(hoop_stream_t stream, hoop_cu_context_t *ret);
 
 /* ---- Several devices --------------------------------------------------------------------------
  *

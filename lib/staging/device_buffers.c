@@ -128,10 +128,14 @@ static hoop_result_t devices_follow(struct hoop_staging *staging,
     return hoop_staging_follow(staging, call->stream);
 }
 
+/* context: of the buffers. NULL: none lies on a device, so any context will do, and no other need
+ * be made for that. */
 static hoop_result_t devices_open(struct hoop_staging *staging, hoop_cu_context_t context,
-                                  bool captured)
+                                  hoop_stream_t stream, bool captured)
 {
-    const hoop_result_t result = context != NULL ? HOOP_OK : hoop_cuda_context(&context);
+    context = context != NULL ? context : staging->context;
+    const hoop_result_t result =
+        context != NULL ? HOOP_OK : hoop_cuda_stream_find(stream, &context);
     if (result == HOOP_OK && captured) {
         staging->context = context;
         return HOOP_OK;
@@ -161,7 +165,8 @@ static hoop_result_t devices_fetch_buffers(struct hoop_staging *staging,
         result = hoop_staging_add(staging, out.at, out.offset, out.bytes, true);
     }
     if (result == HOOP_OK) {
-        result = devices_open(staging, look.out != NULL ? look.out : look.in, call->captured);
+        result = devices_open(staging, look.out != NULL ? look.out : look.in, call->stream,
+                              call->captured);
     }
     if (result == HOOP_OK && call->bell == NULL && !call->captured && !call->arrived) {
         result = hoop_staging_fetch_behind(staging, call->stream);
@@ -200,17 +205,19 @@ static hoop_result_t devices_fetch_transfers(struct hoop_staging *staging,
 {
     const hoop_stream_t stream = call->stream;
     const bool all_behind_it = stream != NULL || call->bell != NULL;
+    hoop_stream_t last = stream;
     hoop_cu_context_t context = NULL;
     hoop_result_t result = HOOP_OK;
     bool any = all_behind_it;
     for (struct hoop_transfer *at = first; at != NULL && result == HOOP_OK; at = at->next) {
         result = devices_add_transfer(staging, at, &context);
         any |= at->staged || at->stream != NULL;
+        last = at->stream != NULL ? at->stream : last;
     }
     if (result != HOOP_OK || !any) {
         return result;
     }
-    result = devices_open(staging, context, call->captured);
+    result = devices_open(staging, context, last, call->captured);
     if (all_behind_it && result == HOOP_OK) {
         result = devices_follow(staging, call);
     }

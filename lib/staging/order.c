@@ -87,7 +87,7 @@ static void bell_ring(void *arg)
 
 static hoop_result_t bell_hang(struct hoop_bell *bell, const struct hoop_order_part *part)
 {
-    hoop_result_t result = hoop_cuda_enter(part->context);
+    hoop_result_t result = hoop_cuda_enter(hoop_cuda_stream_context(part->stream, part->context));
     if (result == HOOP_OK) {
         atomic_fetch_add(&bell->holders, 1);
         result = hoop_cuda_check("cuLaunchHostFunc on the stream of the call",
@@ -239,7 +239,7 @@ bool hoop_pin_is_under_way(void)
 hoop_result_t hoop_hold_put(const struct hoop_hold *hold, hoop_cu_context_t context,
                             hoop_stream_t stream)
 {
-    hoop_result_t result = hoop_cuda_enter(context);
+    hoop_result_t result = hoop_cuda_enter(hoop_cuda_stream_context(stream, context));
     if (result == HOOP_OK) {
         result = hoop_cuda_check(
             "cuStreamWaitValue32 on the stream of the call",

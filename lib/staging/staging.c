@@ -409,34 +409,26 @@ static uint32_t staging_next_mark(const struct hoop_staging *staging)
 
 hoop_result_t hoop_staging_follow(struct hoop_staging *staging, hoop_stream_t stream)
 {
-    hoop_result_t result = hoop_staging_enter(staging);
+    hoop_result_t result = hoop_cuda_enter(hoop_cuda_stream_context(stream, staging->context));
     if (result == HOOP_OK) {
         result = staging_mark(staging, &staging->theirs, stream);
-        hoop_staging_leave();
+        hoop_cuda_leave();
     }
     return result;
 }
 
-/* In the context: is it a stream of this context? NULL is its legacy default stream. */
-static bool staging_has_stream(const struct hoop_staging *staging, hoop_stream_t stream)
-{
-    hoop_cu_context_t its = NULL;
-    return stream == NULL ||
-           (hoop_cuda.stream_context != NULL &&
-            hoop_cuda.stream_context(stream, &its) == HOOP_CU_SUCCESS && its == staging->context);
-}
-
 hoop_result_t hoop_staging_fetch_behind(struct hoop_staging *staging, hoop_stream_t stream)
 {
+    if (hoop_overlap_is_worth_it(staging->bytes) ||
+        hoop_cuda_stream_context(stream, staging->context) != staging->context) {
+        hoop_staging_fetch(staging);
+        return hoop_staging_follow(staging, stream);
+    }
     hoop_result_t result = hoop_staging_enter(staging);
     if (result != HOOP_OK) {
         return result;
     }
-    if (!hoop_overlap_is_worth_it(staging->bytes) && staging_has_stream(staging, stream)) {
-        result = hoop_staging_record(staging, stream, false);
-    } else {
-        hoop_staging_fetch(staging);
-    }
+    result = hoop_staging_record(staging, stream, false);
     result = result == HOOP_OK ? staging_mark(staging, &staging->theirs, stream) : result;
     if (result != HOOP_OK) { /* some copies may still run, and no mark will tell when they end */
         staging->launched++;

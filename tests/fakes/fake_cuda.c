@@ -350,17 +350,17 @@ int fake_copy_rows(const struct hoop_cu_rows *rows, hoop_stream_t stream)
                  : HOOP_CU_INVALID_VALUE;
 }
 
+/* On the default stream of the calling thread's context. */
 int fake_copy_to_host(void *to, hoop_cu_address_t from, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    const bool bars = fake_end_captures(); /* the copy is on the default stream */
-    const unsigned char *at =
-        fake_on_device(from) && !bars ? fake_resolve(from, bytes, NULL) : NULL;
+    const struct fake_task task = {
+        .kind = FAKE_COPY, .to = to, .from = fake_resolve(from, bytes, NULL), .bytes = bytes};
+    const int result = fake_on_device(from) && task.from != NULL && fake_has_context()
+                           ? fake_push(NULL, &task)
+                           : HOOP_CU_INVALID_VALUE;
     pthread_mutex_unlock(&fake_lock);
-    if (at != NULL) {
-        memcpy(to, at, bytes);
-    }
-    return at != NULL ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
+    return result == HOOP_CU_SUCCESS ? fake_stream_synchronize(NULL) : result;
 }
 
 /* ---- What tests ask ---- */

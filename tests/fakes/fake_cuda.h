@@ -4,7 +4,8 @@
  * opened to them. Each stream is a thread, with random delays. The CPU runs the kernels of
  * lib/reduce and of the benchmarks. The driver refuses what a real one may accept: copies and
  * kernels that leave an allocation, host memory that is not pinned, memory that is unmapped while a
- * stream uses it, host memory by an address other than the device's. Its streams and the default
+ * stream uses it, host memory by an address other than the device's, and all but copies on a stream
+ * whose context is not current. Its streams and the default
  * stream wait for each other, like CUDA's blocking ones. Kernels are loaded on demand, or at their
  * first launch, which waits for all streams. Memory that is new or freed holds garbage. Processes
  * share device memory as with CUDA, by descriptors and IPC handles.

@@ -107,6 +107,8 @@ bool fake_is_let_in(const struct hoop_cu_context *context, const struct hoop_cu_
 
 /* The context of a stream; for other handles the calling thread's. With the lock. */
 struct hoop_cu_context *fake_context_of(hoop_stream_t stream);
+/* Is that the calling thread's context? Streams take all but copies only then. With the lock. */
+bool fake_is_current(hoop_stream_t stream);
 
 /* ---- Memory ---- */
 

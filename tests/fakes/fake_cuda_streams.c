@@ -275,6 +275,11 @@ struct hoop_cu_context *fake_context_of(hoop_stream_t handle)
     return stream != NULL ? stream->context : fake_context();
 }
 
+bool fake_is_current(hoop_stream_t handle)
+{
+    return fake_has_context() && fake_context_of(handle) == fake_context();
+}
+
 /* Does a stream capture that is ordered with the default stream? With the lock. */
 static bool fake_captures(void)
 {

@@ -6,7 +6,9 @@ static int push_word(hoop_stream_t stream, hoop_cu_address_t at, const struct fa
     pthread_mutex_lock(&fake_lock);
     struct fake_task task = *what;
     task.word = fake_host_of(at, sizeof(uint32_t));
-    const int result = task.word != NULL ? fake_push(stream, &task) : HOOP_CU_INVALID_VALUE;
+    const int result = !fake_is_current(stream) ? HOOP_CU_INVALID_HANDLE
+                       : task.word != NULL      ? fake_push(stream, &task)
+                                                : HOOP_CU_INVALID_VALUE;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
@@ -29,7 +31,7 @@ int fake_host_function(hoop_stream_t stream, hoop_cu_host_fn_t *fn, void *arg)
 {
     pthread_mutex_lock(&fake_lock);
     const struct fake_task task = {.kind = FAKE_HOST, .fn = fn, .arg = arg};
-    const int result = fake_push(stream, &task);
+    const int result = fake_is_current(stream) ? fake_push(stream, &task) : HOOP_CU_INVALID_HANDLE;
     pthread_mutex_unlock(&fake_lock);
     return result == FAKE_ILLEGAL_ADDRESS ? HOOP_CU_SUCCESS : result;
 }

@@ -13,8 +13,10 @@
 #include "memory/cuda.h"
 #include "whole/device_world.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
 static unsigned char *owns[RANKS][2]; /* from hoop_mem_alloc(), while others are used */
 
 /* Makes a sum. Did it run on the devices? */
@@ -179,6 +181,95 @@ static void test_refused(void **state)
     end_on_devices();
 }
 
+/* ---- Streams and contexts ---- */
+
+static void *barrier_main(void *arg)
+{
+    struct rank *rank = arg;
+    rank->result = hoop_barrier(rank->comm, rank->stream);
+    return NULL;
+}
+
+/* Each rank's stream is of another device than its buffers, and nevertheless orders its calls:
+ * what comes before a call is overwritten by it. By the devices, and by the host. */
+static void test_streams_elsewhere(void **state)
+{
+    setenv("FAKE_CUDA_APART", *state, 1);
+    make_on_devices("3");
+    const hoop_stream_t first = ranks[0].stream;
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, r + 1, BYTES, 0);
+    }
+    settle();
+    for (int r = 0; r < RANKS; r++) {
+        const int next = (r + 1) % RANKS;
+        ranks[r].stream = next != 0 ? ranks[next].stream : first;
+        fill(ranks[r].stream, ranks[next].out, 0x77, BYTES, 20000);
+    }
+    sum_in_threads();
+    for (int r = 0; r < RANKS; r++) {
+        assert_string_equal(ranks[r].result == HOOP_OK ? "" : ranks[r].why, "");
+        assert_all(ranks[r].out, 6);
+    }
+    end_on_devices();
+    unsetenv("FAKE_CUDA_APART");
+}
+
+/* A call without buffers on a device, from a thread without a context: nothing is made for it on
+ * the first device, and nothing given up on the rank's own. */
+static void test_barrier(void **state)
+{
+    pthread_t threads[RANKS];
+    size_t bytes = 0, before = 0, after = 0;
+    (void)state;
+    setenv("FAKE_CUDA_APART", "01,02,12", 1);
+    make_on_devices("3");
+    assert_sum(false);
+    use(&bytes, &before);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_create(&threads[r], NULL, barrier_main, &ranks[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(threads[r], NULL);
+        assert_int_equal(ranks[r].result, HOOP_OK);
+    }
+    use(&bytes, &after);
+    assert_int_equal(after, before);
+    end_on_devices();
+    unsetenv("FAKE_CUDA_APART");
+}
+
+/* A factor on a device that is not the thread's current one: what the default stream there still
+ * writes is awaited. */
+static void test_factor_elsewhere(void **state)
+{
+    hoop_cu_address_t at = 0;
+    hoop_red_op_t ops[RANKS];
+    (void)state;
+    make_on_devices("3");
+    (void)enter_device_of(1);
+    assert_int_equal(hoop_cuda.alloc(&at, 1), 0);
+    fill(NULL, (void *)(uintptr_t)at, 3, 1, 100000);
+    leave_device();
+    for (int r = 0; r < RANKS; r++) {
+        fill(ranks[r].stream, ranks[r].in, r + 1, BYTES, 0);
+        assert_int_equal(hoop_red_op_create_pre_mul_sum(&ops[r], (void *)(uintptr_t)at, HOOP_UINT8,
+                                                        HOOP_SCALAR_DEVICE, ranks[r].comm),
+                         HOOP_OK);
+    }
+    hoop_group_start();
+    for (int r = 0; r < RANKS; r++) {
+        (void)hoop_all_reduce(ranks[r].in, ranks[r].out, BYTES, HOOP_UINT8, ops[r], ranks[r].comm,
+                              ranks[r].stream);
+    }
+    assert_int_equal(hoop_group_end(), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_all(ranks[r].out, 18);
+    }
+    free_plain((void *)(uintptr_t)at);
+    end_on_devices();
+}
+
 /* Tests the fake driver: a device can't access memory that was not opened to it. */
 static void test_fake_refuses(void **state)
 {
@@ -205,6 +296,10 @@ int main(void)
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_other_context),
+        cmocka_unit_test_prestate(test_streams_elsewhere, (void *)(uintptr_t) ""),
+        cmocka_unit_test_prestate(test_streams_elsewhere, (void *)(uintptr_t) "01,02,12"),
+        cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_factor_elsewhere),
     };
     return cmocka_run_group_tests_name("device peers", tests, setup, NULL);
 }
