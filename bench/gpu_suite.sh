@@ -109,6 +109,7 @@ gpus=$(nvidia-smi --list-gpus | wc -l)
 each=$((gpus > 8 ? 8 : gpus > 1 ? gpus : 2))
 step "gpus_processes_$each" 60 "$hooprun" -n $each --timeout 55 "${cost[@]}" -g $each
 step "gpus_threads_$each" 60 "${cost[@]}" -t $each -g $each
+step "gpus_launched_$each" 60 "$hooprun" -n $each --timeout 55 "${cost[@]}" -g $each -S
 perf=("$build/bench/all_reduce_perf" -b 8 -e $((bytes / 8)) -f 16 --memory device)
 step all_reduce_perf 40 "$hooprun" -n 2 --timeout 35 "${perf[@]}" -R 2
 step checked_there 5 grep -x '# Results are compared on the device' "$out/all_reduce_perf"

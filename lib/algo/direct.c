@@ -14,7 +14,8 @@
  *
  * On a device that all ranks share, the root, or rank 0, does the work of all: kernels and copies
  * of several processes would take turns of 0.1 ms each. If some ranks are launched and others wait,
- * the first that waits does it.
+ * the first that waits does it, on several devices, too. Where each rank acts, on several devices,
+ * all that it does comes before it arrives: a launched kernel is told that at once.
  *
  * No peer may write to the pages that the user's buffer shares with other data, so every rank folds
  * head and tail itself. The results stay in SCRATCH until the closing barrier, because in place an
@@ -136,14 +137,16 @@ static struct hoop_step direct_take(const struct hoop_plan *plan, uint64_t slice
 static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
 {
     const uint64_t slices = hoop_parts(plan->count, plan->chunk);
+    const bool keeps = plan->at_once && hoop_keeps(plan);
+    const struct hoop_range later = {0, keeps ? 0 : plan->count};
     if (hoop_in_barrier(&k, ret)) {
         return true;
     }
-    if (hoop_in_phase(&k, hoop_takes(plan) * slices)) {
+    if (hoop_in_phase(&k, (hoop_takes(plan) + keeps) * slices)) {
         *ret = direct_take(plan, slices, k);
         return true;
     }
-    return hoop_in_arrival(plan, (struct hoop_range){0, plan->count}, &k, hoop_needing(plan), ret);
+    return hoop_in_arrival(plan, later, &k, hoop_needing(plan), ret);
 }
 
 /* Piece k of the work of all ranks: one for each block of an input, and of an output. */

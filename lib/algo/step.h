@@ -184,7 +184,8 @@ struct hoop_plan {
      * hoop_algo_scratch(). */
     uint64_t scratch;
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
-    bool one_acts;       /* direct: `actor` does the work of all ranks */
+    bool at_once;  /* direct: a rank copies its own block with the others, before it arrives */
+    bool one_acts; /* direct: `actor` does the work of all ranks */
     uint32_t actor;
     uint32_t slabs; /* slab: how many chunks a rank's staging memory holds */
     /* slab: how many times two slabs have rotated; in a collective with a root how many chunks went

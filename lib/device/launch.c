@@ -233,20 +233,23 @@ static bool launches_start(void)
 
 /* ---- Launching ------------------------------------------------------------------------------ */
 
-/* On the device the root works for all; without a root, rank 0. */
-static bool launch_acts(const struct hoop_work *work)
+/* On one device the root works for all; without a root, rank 0. On several each rank does. */
+static bool launch_acts(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
 {
-    const int32_t root = work->request.signature.root;
-    return (int)work->comm->rank == (root < 0 ? 0 : root);
+    const int32_t root = work[i].request.signature.root;
+    return launch->told[i].how == HOOP_LAUNCHED_EACH ||
+           (int)work[i].comm->rank == (root < 0 ? 0 : root);
 }
 
-/* How many rows the kernels of the calls have, if this rank acts. */
-static size_t launch_pieces(const struct hoop_work *work, size_t count)
+/* How many rows the kernels of the first `count` calls have, if this rank acts. */
+static size_t launch_pieces(const struct hoop_launch *launch, const struct hoop_work *work,
+                            size_t count)
 {
     size_t pieces = 0;
     for (size_t i = 0; i < count; i++) {
         const uint32_t collective = work[i].request.signature.collective;
-        pieces += hoop_collective_pieces((enum hoop_collective)collective, work[i].comm->n);
+        pieces += hoop_told_pieces(launch->told[i].how, (enum hoop_collective)collective,
+                                   work[i].comm->n);
     }
     return pieces;
 }
@@ -260,7 +263,7 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
     struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
     bool acts = false;
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        acts |= launch_acts(&work[i]);
+        acts |= launch_acts(launch, work, i);
     }
     if (room != NULL && acts && !hoop_rooms_make_told(room)) {
         hoop_rooms_leave(room, false);
@@ -287,7 +290,8 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
     const hoop_result_t result = launch->told == NULL ? hoop_room_need(work, count, stream, &bytes)
                                  : count <= HOOP_ROOM_GO ? HOOP_OK
                                                          : HOOP_AGAIN;
-    bytes = launch->told == NULL ? bytes : launch_pieces(work, count) * HOOP_CUDA_TOLD_APART;
+    bytes =
+        launch->told == NULL ? bytes : launch_pieces(launch, work, count) * HOOP_CUDA_TOLD_APART;
     if (named && result == HOOP_OK) {
         launch->room = launch_find_room(launch, work, context, number, bytes);
     }
@@ -342,9 +346,10 @@ static void launch_tell(const struct hoop_launch *launch, const struct hoop_work
 {
     struct hoop_room *room = launch->pieces.room;
     struct hoop_told *told = &launch->told[i];
-    if (launch_acts(&work[i])) {
-        told->fold = hoop_room_told(room, launch_pieces(work, i));
-        told->pieces = (uint32_t)launch_pieces(&work[i], 1);
+    if (launch_acts(launch, work, i)) {
+        const size_t before = launch_pieces(launch, work, i);
+        told->fold = hoop_room_told(room, before);
+        told->pieces = (uint32_t)(launch_pieces(launch, work, i + 1) - before);
         told->over = ++room->counted;
     }
     told->go = &room->go[i];
@@ -486,21 +491,6 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
     }
 }
 
-/* What the kernel of the work folds; a copy is a fold, too. *ret_count: elements of a piece. */
-static struct hoop_reduction launch_reduction(const struct hoop_work *work, size_t *ret_count)
-{
-    const struct hoop_signature *s = &work->request.signature;
-    const hoop_datatype_t type = (hoop_datatype_t)s->type;
-    *ret_count = s->count;
-    if (hoop_collectives[s->collective].folds) {
-        return (struct hoop_reduction){.type = type, .op = (hoop_red_op_t)s->op};
-    }
-    const size_t bytes = s->count * hoop_datatype_bytes(type);
-    const hoop_datatype_t as = hoop_cuda_copy_type(bytes);
-    *ret_count = bytes / hoop_datatype_bytes(as);
-    return (struct hoop_reduction){.type = as, .op = HOOP_SUM};
-}
-
 /* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
 static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
                                        const struct hoop_work *work, const struct hoop_told *told)
@@ -508,7 +498,8 @@ static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
     const struct hoop_room *room = launch->pieces.room;
     const hoop_stream_t stream = launch->pieces.stream;
     size_t count = 0;
-    const struct hoop_reduction reduction = launch_reduction(work, &count);
+    const struct hoop_reduction reduction =
+        hoop_told_reduction(told, &work->request.signature, work->comm->n, &count);
     hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
     if (result == HOOP_OK) {
         result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,

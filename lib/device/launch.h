@@ -20,15 +20,16 @@
  *                    over    when its piece is complete
  *                    let     when it is over and the stream has rung its bell, a word
  *
- * If all ranks share one device, and one of them works for all, nothing goes to the host. That rank
- * puts a kernel behind its hold, which is told late what to fold (staging/device_worker.h):
+ * On one device one rank works for all, on several each does its part, and nothing goes to the host.
+ * Who works puts a kernel behind its hold, which is told late what to fold
+ * (staging/device_worker.h). On one device:
  *
  *     the root's stream ... bell | hold | told | kernel | word | hold | ...
  *     the others'       ... bell | hold ................................ | ...
  *
- * All memory must have been opened by the root before (plan/buffers.h), so that no rank calls CUDA
- * during the operation. If another rank's call waits for its result, that rank takes part as usual,
- * and acts. If its buffers are not on the device all ranks go through the host: launched ranks
+ * All memory must have been opened before by those who work (plan/buffers.h), so that no rank calls
+ * CUDA during the operation. If another rank's call waits for its result, that rank takes part as
+ * usual, and acts for all. If its buffers are not on a device all ranks go through the host: launched ranks
  * copy theirs on hoop's own stream, as with HOOP_CUDA_AHEAD=1, and the comm's next calls wait. The
  * output of a failed call is not marked, since it is on the device; it is left as it is.
  *

@@ -88,13 +88,20 @@ struct hoop_cell {
     _Atomic uint64_t tag;
 };
 
+/* How a call on devices was launched. Its rank then waits for nothing, and calls no CUDA. */
+enum hoop_launched {
+    HOOP_LAUNCHED_NOT,
+    HOOP_LAUNCHED_ONE, /* for one rank that acts for all, on one device */
+    HOOP_LAUNCHED_EACH /* for each rank to act for itself, on several */
+};
+
 /* The announcement: the first cell of every operation whose data do not travel in the cells. */
 struct hoop_announce {
     uint64_t in_region, in_offset; /* region id 0: plain memory, at address in_offset */
     uint64_t out_region, out_offset;
     uint32_t in_generation, out_generation;
-    uint64_t count : 61;   /* the operation's; a tag has only the low bits of large counts */
-    uint64_t launched : 1; /* on the device: that rank waits for nothing and calls no CUDA */
+    uint64_t count : 60;   /* the operation's; a tag has only the low bits of large counts */
+    uint64_t launched : 2; /* enum hoop_launched */
     uint64_t choice : 2;   /* rank 0's, valid for all: cost/learned.h */
     uint64_t device;       /* of both buffers, by a number known to all; 0: not on a device */
 };

@@ -451,9 +451,6 @@ static void operation_restart(struct hoop_operation *operation)
     const bool elsewhere = operation->device != 0;
     operation->device = 0;
     operation->announced = false;
-    if (operation->launched) {
-        hoop_buffers_hold_back(&operation->buffers, true);
-    }
     operation->request.flow = NULL;
     hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);
     if (!elsewhere || !hoop_operation_fetches(operation)) {

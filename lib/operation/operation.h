@@ -208,7 +208,7 @@ bool hoop_operation_arrives(struct hoop_operation *operation);
 enum hoop_launch_way { HOOP_LAUNCH_NOT, HOOP_LAUNCH_BY_HOST, HOOP_LAUNCH_ON_DEVICE };
 /*
  * How can a request be launched? kernels: the device on which all buffers are has hoop's kernels.
- * ON_DEVICE: one rank acts for all, and has opened this rank's memory; *ret says where that is. Any
+ * ON_DEVICE: the ranks that act have opened this rank's memory; *ret says where that is. Any
  * thread, as long as the storage exists; likewise hoop_operation_cut().
  */
 enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,

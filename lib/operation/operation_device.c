@@ -173,13 +173,13 @@ static bool operation_may_run_on_device(const struct hoop_operation *operation,
     return hoop_buffers_look(&operation->buffers, shows, &plan, request->in, request->out, ret);
 }
 
-/* Can its kernels, if one rank acts for all, be told late what they do? */
+/* Can its kernels be told late what they do? */
 static bool operation_may_be_told(const struct hoop_operation *operation,
-                                  const struct hoop_request *request)
+                                  const struct hoop_request *request, enum hoop_launched how)
 {
     const uint32_t n = operation->env.board->n, collective = request->signature.collective;
     return n > 1 && n <= HOOP_CUDA_FOLD_MOST && !hoop_request_has_factor(request) &&
-           hoop_collective_pieces((enum hoop_collective)collective, n) <= HOOP_TOLD_PIECES;
+           hoop_told_pieces(how, (enum hoop_collective)collective, n) <= HOOP_TOLD_PIECES;
 }
 
 enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *operation,
@@ -198,13 +198,21 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
     }
     const bool may = operation_may_run_on_device(operation, request, shows, &its);
     hoop_plan_begin(&plan, &request->signature, board->me, board->n, false);
-    if (!may || !kernels || !operation_may_be_told(operation, request) ||
-        !hoop_buffers_are_known(&operation->buffers, &plan, &its, ret->context)) {
+    ret->how = may && kernels
+                   ? hoop_buffers_are_known(&operation->buffers, &plan, &its, ret->context)
+                   : HOOP_LAUNCHED_NOT;
+    if (ret->how == HOOP_LAUNCHED_NOT || !operation_may_be_told(operation, request, ret->how)) {
         return may || shows ? HOOP_LAUNCH_NOT : HOOP_LAUNCH_BY_HOST;
     }
     ret->in = its.in;
     ret->out = its.out;
     return HOOP_LAUNCH_ON_DEVICE;
+}
+
+static struct hoop_told *operation_told(const struct hoop_operation *operation)
+{
+    const struct hoop_flow *flow = operation->request.flow;
+    return flow != NULL ? flow->told : NULL;
 }
 
 /*
@@ -215,7 +223,8 @@ enum hoop_launch_way hoop_operation_launch_way(const struct hoop_operation *oper
 static void operation_name_device(struct hoop_operation *operation)
 {
     const struct hoop_staging *staging = &operation->staging;
-    operation->buffers.launched = operation->launched;
+    const struct hoop_told *told = operation_told(operation);
+    operation->buffers.launched = told != NULL ? told->how : HOOP_LAUNCHED_NOT;
     operation->buffers.factor = operation->request.scalar;
     const bool apart = operation->env.one_process && !staging->primary;
     struct hoop_plan plan;
@@ -225,12 +234,6 @@ static void operation_name_device(struct hoop_operation *operation)
         staging->n_peers > 0 && !apart && hoop_buffers_let_in(&operation->buffers, &plan);
     operation->device = staging->device ^ (apart ? (uintptr_t)staging->context : 0);
     operation->device += operation->device == 0; /* 0 is the host */
-}
-
-static struct hoop_told *operation_told(const struct hoop_operation *operation)
-{
-    const struct hoop_flow *flow = operation->request.flow;
-    return flow != NULL ? flow->told : NULL;
 }
 
 const struct hoop_board_worker *hoop_operation_worker(struct hoop_operation *operation)
@@ -310,9 +313,6 @@ enum hoop_poll hoop_operation_try(struct hoop_operation *operation)
     if (result != HOOP_OK) {
         hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
                  "memory of cudaMalloc() goes through the host from now on: %s", failure.text);
-    }
-    if (operation->launched) {
-        hoop_buffers_hold_back(&operation->buffers, false);
     }
     hoop_buffers_tried(&operation->buffers, result != HOOP_OK);
     hoop_board_begin(operation->env.board, &operation->request.signature, operation->request.site);

@@ -43,8 +43,7 @@ void hoop_buffers_finish(struct hoop_buffers *buffers)
 
 /* ---- What the others' steps access --------------------------------------------------------- */
 
-/* Do others read rank's input? */
-static bool buffers_reads(const struct hoop_plan *plan, uint32_t rank)
+bool hoop_buffers_reads(const struct hoop_plan *plan, uint32_t rank)
 {
     return hoop_in_count(plan, rank) > 0;
 }
@@ -56,8 +55,7 @@ static bool buffers_share(const struct hoop_plan *plan)
            !hoop_collective_is_blocked(plan->collective);
 }
 
-/* Do others write rank's output? Where one rank may act for all, it depends on that. */
-static bool buffers_writes(const struct hoop_plan *plan, uint32_t rank)
+bool hoop_buffers_writes(const struct hoop_plan *plan, uint32_t rank)
 {
     return (buffers_share(plan) || plan->one_acts) && hoop_out_count(plan, rank) > 0;
 }
@@ -79,7 +77,7 @@ static bool buffers_touches(const struct hoop_plan *plan)
 /* A count as it is announced; no memory holds enough elements for bits to be lost. */
 static uint64_t buffers_counted(uint64_t count)
 {
-    return count & UINT64_MAX >> 3;
+    return count & UINT64_MAX >> 4;
 }
 
 /* Can others read this plain memory? */
@@ -172,10 +170,10 @@ void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan 
     buffers_find(in, in_bytes, &announce.in_region, &announce.in_generation, &announce.in_offset);
     const bool tries =
         !buffers->one_process && hoop_plan_may_read(buffers->agreed, plan->collective);
-    if (tries && announce.out_region == 0 && buffers_writes(plan, plan->me)) {
+    if (tries && announce.out_region == 0 && hoop_buffers_writes(plan, plan->me)) {
         announce.out_generation = buffers_try(buffers, out, out_bytes);
     }
-    if (tries && announce.in_region == 0 && buffers_reads(plan, plan->me)) {
+    if (tries && announce.in_region == 0 && hoop_buffers_reads(plan, plan->me)) {
         announce.in_generation = buffers_try(buffers, in, in_bytes);
     }
     hoop_board_post(buffers->board, &announce, sizeof(announce));
@@ -205,13 +203,13 @@ bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const str
 {
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
-    const bool reads = buffers_reads(plan, plan->me), has_out = out_bytes > 0;
+    const bool reads = hoop_buffers_reads(plan, plan->me), has_out = out_bytes > 0;
     *ret = (struct hoop_buffers_own){.in = {.id = 0}};
     const bool found = has_out && buffers_look(buffers, shows, out, out_bytes, &ret->out);
     if (!found) {
         ret->out = (struct hoop_region_ref){.id = 0};
     }
-    if (buffers_writes(plan, plan->me) && !found) {
+    if (hoop_buffers_writes(plan, plan->me) && !found) {
         return false;
     }
     if (reads && found && in == out && in_bytes <= out_bytes) {
@@ -236,7 +234,7 @@ static bool buffers_lets_in(const struct hoop_buffers *buffers, const struct hoo
 bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
     return buffers_lets_in(buffers, &buffers->mine.in) &&
-           (!buffers_writes(plan, plan->me) || buffers_lets_in(buffers, &buffers->mine.out));
+           (!hoop_buffers_writes(plan, plan->me) || buffers_lets_in(buffers, &buffers->mine.out));
 }
 
 /* ---- Seeing all announcements ---------------------------------------------------------------- */
@@ -329,9 +327,7 @@ static void buffers_edges(const struct hoop_announce *announce, uint64_t bytes,
     reach->tail_bytes = tail > reach->tail_bytes ? tail : reach->tail_bytes;
 }
 
-/* Can the others write all outputs, of buffers on one device? */
-static bool buffers_outs_are_reached(const struct hoop_buffers *buffers,
-                                     const struct hoop_plan *plan)
+bool hoop_buffers_outs_are_reached(const struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
     uint32_t rank = 0;
     while (rank < plan->n && (buffers->one_process || hoop_out_count(plan, rank) == 0 ||
@@ -341,20 +337,52 @@ static bool buffers_outs_are_reached(const struct hoop_buffers *buffers,
     return rank == plan->n;
 }
 
-/* A rank that waits can open fresh memory, and report if it cannot; so the first of these acts. If
- * all are launched, the root does: the kernels of launched ranks serve only that. */
+/*
+ * If all are launched, the root acts on one device, and each rank on several: the kernels of
+ * launched ranks serve only that. If some wait the first of these acts for all, on several devices,
+ * too: it can open fresh memory, and report if it cannot, which launched ranks can't.
+ */
 static void buffers_find_actor(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                               struct hoop_reach *reach)
+                               bool one_device, struct hoop_reach *reach)
 {
+    const uint32_t usual = one_device ? HOOP_LAUNCHED_ONE : HOOP_LAUNCHED_EACH;
     uint32_t waits = plan->n;
+    bool fit = true;
     for (uint32_t rank = plan->n; rank-- > 0;) {
-        const bool launched = hoop_buffers_announced(buffers, rank)->launched != 0;
-        reach->launched |= launched;
-        waits = launched ? waits : rank;
+        const uint32_t launched = hoop_buffers_announced(buffers, rank)->launched;
+        reach->launched |= launched != HOOP_LAUNCHED_NOT;
+        waits = launched != HOOP_LAUNCHED_NOT ? waits : rank;
+        fit &= launched == HOOP_LAUNCHED_NOT || launched == usual;
     }
-    reach->actor = reach->launched && waits < plan->n ? waits : plan->root;
-    if (reach->launched && !reach->one_acts) {
+    const bool some_wait = waits < plan->n;
+    reach->one_acts = (one_device || (reach->launched && some_wait)) &&
+                      hoop_buffers_outs_are_reached(buffers, plan);
+    reach->actor = reach->launched && some_wait ? waits : plan->root;
+    const bool can = some_wait ? reach->one_acts : fit && reach->one_acts == one_device;
+    if (reach->launched && !can) {
         reach->place = HOOP_REACH_MIXED;
+    }
+}
+
+/*
+ * Lets later operations on devices wait instead of being launched: one, so that launched ranks try
+ * the fresh memory of others; or several, if launched ones had to go through the host, or to let
+ * one rank work for all devices. All ranks count alike, as they see the same announcements, so that
+ * they are launched together again.
+ */
+static void buffers_count_waits(struct hoop_buffers *buffers, const struct hoop_reach *reach,
+                                bool one_device)
+{
+    const uint32_t before = atomic_load(&buffers->waits);
+    if (buffers->trial != HOOP_TRIAL_NONE) {
+        return; /* the same operation, announced again */
+    }
+    if (reach->launched) {
+        const bool parted = reach->place == HOOP_REACH_MIXED || (reach->one_acts && !one_device);
+        const uint32_t least = parted ? HOOP_BUFFERS_PARTED_WAITS : hoop_buffers_are_fresh(buffers);
+        atomic_store(&buffers->waits, before > least ? before : least);
+    } else if (before > 0 && reach->place == HOOP_REACH_DEVICE) {
+        atomic_store(&buffers->waits, before - 1);
     }
 }
 
@@ -364,11 +392,11 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
                                .choice = hoop_buffers_announced(buffers, 0)->choice};
     bool one_device = false;
     reach.place = buffers_meeting_place(buffers, &one_device);
-    reach.one_acts = one_device && buffers_outs_are_reached(buffers, plan);
-    buffers_find_actor(buffers, plan, &reach);
+    buffers_find_actor(buffers, plan, one_device, &reach);
+    buffers_count_waits(buffers, &reach, one_device);
     for (uint32_t rank = 0; rank < plan->n; rank++) {
         const struct hoop_announce *announce = hoop_buffers_announced(buffers, rank);
-        const bool reads = buffers_reads(plan, rank), writes = buffers_writes(plan, rank);
+        const bool reads = hoop_buffers_reads(plan, rank), writes = hoop_buffers_writes(plan, rank);
         reach.mapped &= buffers->one_process || ((!reads || announce->in_region != 0) &&
                                                  (!writes || announce->out_region != 0));
         reach.unreadable |=
@@ -475,7 +503,7 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
                                   uint32_t rank, struct hoop_failure *failure)
 {
     const struct hoop_announce *a = hoop_buffers_announced(buffers, rank);
-    const bool writes = buffers_writes(plan, rank);
+    const bool writes = hoop_buffers_writes(plan, rank);
     hoop_result_t result = HOOP_OK;
     buffers->far[rank] = 0;
     if (writes) {
@@ -489,7 +517,7 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
                                   &buffers->outs[rank], failure);
     }
     buffers->factors[rank] = a->device != 0 ? buffers_word(buffers, rank, 0) : 0;
-    if (result != HOOP_OK || !buffers_reads(plan, rank)) {
+    if (result != HOOP_OK || !hoop_buffers_reads(plan, rank)) {
         return result;
     }
     if (writes && a->in_region == a->out_region && a->in_offset == a->out_offset) {

@@ -37,10 +37,11 @@ enum hoop_trial { HOOP_TRIAL_NONE, HOOP_TRIAL_OPENED, HOOP_TRIAL_REFUSED };
 /* Confirmed ids are kept by id modulo this: ids are consecutive, so as many recent ones fit. */
 #define HOOP_BUFFERS_CONFIRMED 1024u
 
-/* How many calls wait instead, after a launched call met one that was not on the device. */
+/* How many operations wait instead, after launched calls had to go through the host, or to leave
+ * their parts to a rank on another device. */
 #define HOOP_BUFFERS_PARTED_WAITS 8u
 
-/* A table of this rank's memory that the acting rank has opened (hoop_buffers_are_known()). */
+/* A table of this rank's memory that ranks which act have opened (hoop_buffers_are_known()). */
 #define HOOP_BUFFERS_KNOWN_SHIFT 10
 #define HOOP_BUFFERS_KNOWN (1u << HOOP_BUFFERS_KNOWN_SHIFT)
 
@@ -57,7 +58,7 @@ struct hoop_buffers {
     uint64_t device;                    /* on which the buffers were announced; 0: the host */
     struct hoop_buffers_own mine;       /* of an operation on a device, set before announcing */
     uint64_t factor;                    /* of that operation: this rank's, if it has factors */
-    bool launched;                      /* its call is launched, and calls no CUDA */
+    enum hoop_launched launched;        /* is its call launched, and how? */
     bool told_apart;                    /* has logged that devices do not reach each other */
     const struct hoop_agreement *agreed;
     struct hoop_readable readable[HOOP_READABLES]; /* by a hash of the address */
@@ -68,7 +69,8 @@ struct hoop_buffers {
     /* Which calls may be launched on the device; read by any thread. */
     _Atomic(_Atomic uint64_t *) known;   /* [HOOP_BUFFERS_KNOWN]; NULL: nothing ran there yet */
     _Atomic(hoop_cu_context_t) known_in; /* context of the last that ran there; NULL: none */
-    _Atomic uint32_t waits;              /* calls that must wait before one may be launched again */
+    _Atomic bool known_apart;            /* there, and on other devices: each rank acted */
+    _Atomic uint32_t waits;              /* operations that wait before calls are launched again */
     /* [n] each */
     const void **ins;
     void **outs;
@@ -117,20 +119,16 @@ void hoop_buffers_tried(struct hoop_buffers *buffers, bool refused);
  * some ranks were launched and have not tried, so it stays fresh. */
 void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launched);
 
-/* After an operation on a device: notes that the rank that acted has opened `mine`. */
+/* After an operation on a device: notes which ranks that acted have opened `mine`. */
 void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *plan);
 
-/*
- * Makes later operations on the device wait instead of being launched: one, because a launched rank
- * cannot try the fresh memory of others; or several, because a launched one had to go through the
- * host (parted).
+/* How can a call with this rank's buffers `own` be launched in this context? For that all ranks
+ * that act in such an operation must have opened them, and no call need wait for now. Any thread.
  */
-void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted);
-
-/* Has the rank that acts in such an operation opened this rank's buffers `own`? If so the call may
- * be launched in this context, unless calls must wait for now. Any thread. */
-bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                            const struct hoop_buffers_own *own, hoop_cu_context_t context);
+enum hoop_launched hoop_buffers_are_known(const struct hoop_buffers *buffers,
+                                          const struct hoop_plan *plan,
+                                          const struct hoop_buffers_own *own,
+                                          hoop_cu_context_t context);
 
 /* What all announcements together say about reaching the plan's buffers. */
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan);

@@ -6,6 +6,15 @@
 
 #define HOOP_BUFFERS_FRESH 0x80000000u /* a bit of the generation: memory from CUDA */
 
+/* Do others read rank's input? */
+bool hoop_buffers_reads(const struct hoop_plan *plan, uint32_t rank);
+/* Do others write rank's output? Where one rank may act for all, it depends on that. */
+bool hoop_buffers_writes(const struct hoop_plan *plan, uint32_t rank);
+
+/* Can the others write all outputs, of buffers on devices? */
+bool hoop_buffers_outs_are_reached(const struct hoop_buffers *buffers,
+                                   const struct hoop_plan *plan);
+
 /* One buffer of one peer as it was announced, and how much of it is accessed. */
 struct hoop_buffers_place {
     uint64_t region, offset, bytes;

@@ -105,10 +105,13 @@ void hoop_buffers_end_trial(struct hoop_buffers *buffers, bool all, bool launche
 
 /* ---- What is known -------------------------------------------------------------------------- */
 
+/* Stands for all ranks in place of one that acts. */
+#define BUFFERS_ALL HOOP_MAX_RANKS
+
 /* 0 means none. A process does not reuse ids; if two keys collide, one call waits needlessly. */
 static uint64_t buffers_key(const struct hoop_region_ref *ref, uint32_t actor)
 {
-    return ((ref->id * HOOP_MAX_RANKS + actor) ^ (uint64_t)ref->generation << 40) + 1;
+    return ((ref->id * (HOOP_MAX_RANKS + 1) + actor) ^ (uint64_t)ref->generation << 40) + 1;
 }
 
 /* Fibonacci hashing, because ids are consecutive, as are CUDA's. */
@@ -138,25 +141,39 @@ static void buffers_note(struct hoop_buffers *buffers, const struct hoop_region_
     }
 }
 
-void hoop_buffers_hold_back(struct hoop_buffers *buffers, bool parted)
+/* Are the buffers on several devices? */
+static bool buffers_are_apart(const struct hoop_buffers *buffers)
 {
-    const uint32_t least = parted ? HOOP_BUFFERS_PARTED_WAITS : 1;
-    if (atomic_load(&buffers->waits) < least) {
-        atomic_store(&buffers->waits, least);
+    uint32_t rank = 0;
+    while (rank < buffers->board->n &&
+           (rank == buffers->board->me ||
+            hoop_buffers_announced(buffers, rank)->device == buffers->device)) {
+        rank++;
     }
+    return rank < buffers->board->n;
+}
+
+/* Who reads this rank's input, and therefore opens it. */
+static uint32_t buffers_reader(const struct hoop_plan *plan, bool apart)
+{
+    return apart && plan->collective != HOOP_COLL_GATHER ? BUFFERS_ALL : plan->root;
 }
 
 void hoop_buffers_note(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
-    const uint32_t waits = atomic_load(&buffers->waits);
-    if (waits > 0 && !buffers->launched) {
-        atomic_store(&buffers->waits, waits - 1);
+    const bool apart = buffers_are_apart(buffers);
+    if (apart ? plan->one_acts || !hoop_buffers_outs_are_reached(buffers, plan)
+              : !plan->one_acts || plan->actor != plan->root) {
+        return; /* other ranks acted than will if all are launched, or calls can't be launched */
     }
-    if (plan->one_acts && plan->actor == plan->root) {
-        buffers_note(buffers, &buffers->mine.in, plan->root);
-        buffers_note(buffers, &buffers->mine.out, plan->root);
-        atomic_store_explicit(&buffers->known_in, buffers->staging->context, memory_order_relaxed);
+    if (!apart || hoop_buffers_reads(plan, plan->me)) {
+        buffers_note(buffers, &buffers->mine.in, buffers_reader(plan, apart));
     }
+    if (!apart || hoop_buffers_writes(plan, plan->me)) {
+        buffers_note(buffers, &buffers->mine.out, apart ? BUFFERS_ALL : plan->root);
+    }
+    atomic_store(&buffers->known_in, buffers->staging->context);
+    atomic_store(&buffers->known_apart, apart);
 }
 
 static bool buffers_is_known(const _Atomic uint64_t *known, const struct hoop_region_ref *ref,
@@ -167,12 +184,21 @@ static bool buffers_is_known(const _Atomic uint64_t *known, const struct hoop_re
            atomic_load_explicit(&known[buffers_place_of(key)], memory_order_relaxed) == key;
 }
 
-bool hoop_buffers_are_known(const struct hoop_buffers *buffers, const struct hoop_plan *plan,
-                            const struct hoop_buffers_own *own, hoop_cu_context_t context)
+enum hoop_launched hoop_buffers_are_known(const struct hoop_buffers *buffers,
+                                          const struct hoop_plan *plan,
+                                          const struct hoop_buffers_own *own,
+                                          hoop_cu_context_t context)
 {
     const _Atomic uint64_t *known = atomic_load(&buffers->known);
-    return known != NULL && context != NULL && context == atomic_load(&buffers->known_in) &&
-           (own->out.id != 0 || hoop_out_count(plan, plan->me) == 0) &&
-           atomic_load(&buffers->waits) == 0 && buffers_is_known(known, &own->in, plan->root) &&
-           buffers_is_known(known, &own->out, plan->root);
+    if (known == NULL || context == NULL || context != atomic_load(&buffers->known_in) ||
+        (own->out.id == 0 && hoop_out_count(plan, plan->me) > 0) ||
+        atomic_load(&buffers->waits) > 0) {
+        return HOOP_LAUNCHED_NOT;
+    }
+    const bool apart = atomic_load(&buffers->known_apart);
+    const bool in = (apart && !hoop_buffers_reads(plan, plan->me)) ||
+                    buffers_is_known(known, &own->in, buffers_reader(plan, apart));
+    const bool out = (apart && !hoop_buffers_writes(plan, plan->me)) ||
+                     buffers_is_known(known, &own->out, apart ? BUFFERS_ALL : plan->root);
+    return !in || !out ? HOOP_LAUNCHED_NOT : apart ? HOOP_LAUNCHED_EACH : HOOP_LAUNCHED_ONE;
 }

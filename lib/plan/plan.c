@@ -36,7 +36,7 @@ void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signat
     plan->count = signature->count;
     plan->chunk = plan->scratch = 0;
     plan->head = plan->tail = 0;
-    plan->one_acts = false;
+    plan->one_acts = plan->at_once = false;
     plan->actor = plan->root;
     plan->slabs = 2;
     plan->turn = 0;
@@ -365,6 +365,7 @@ static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
     if (reach->place == HOOP_REACH_DEVICE) {
         /* Pages of a device are never replaced: no edges, and each share in one piece. */
         plan->chunk = plan->count > 0 ? plan->count : 1;
+        plan->at_once = true;
         plan->one_acts = reach->one_acts;
         plan->actor = reach->actor;
         return;

@@ -27,12 +27,12 @@ enum hoop_reach_place { HOOP_REACH_HOST, HOOP_REACH_DEVICE, HOOP_REACH_MIXED };
 /* How all ranks' buffers can be reached, according to the announcements. */
 struct hoop_reach {
     enum hoop_reach_place place;
-    bool one_acts;       /* all buffers are on one device, where one rank can reach them all */
-    bool launched;       /* some ranks have launched their calls on it */
-    uint32_t actor;      /* that rank */
-    bool mapped;         /* every rank's buffers can be mapped by all that access them */
-    bool unreadable;     /* some rank's plain memory cannot be read by others: no cma */
-    uint8_t choice;      /* enum hoop_choice: cma or slab, if both are possible */
+    bool one_acts;   /* all buffers are on devices, where one rank can reach them all, and acts */
+    bool launched;   /* some ranks have launched their calls there */
+    uint32_t actor;  /* that rank */
+    bool mapped;     /* every rank's buffers can be mapped by all that access them */
+    bool unreadable; /* some rank's plain memory cannot be read by others: no cma */
+    uint8_t choice;  /* enum hoop_choice: cma or slab, if both are possible */
     uint64_t head_bytes; /* most bytes before the first whole page of an output that peers write */
     uint64_t tail_bytes; /* and after its last */
 };

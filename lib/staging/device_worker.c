@@ -66,6 +66,24 @@ struct hoop_board_worker hoop_device_worker(struct hoop_staging *staging)
 
 /* ---- Told ----------------------------------------------------------------------------------- */
 
+struct hoop_reduction hoop_told_reduction(const struct hoop_told *told,
+                                          const struct hoop_signature *signature, uint32_t n,
+                                          size_t *ret_count)
+{
+    const enum hoop_collective collective = (enum hoop_collective)signature->collective;
+    const hoop_datatype_t type = (hoop_datatype_t)signature->type;
+    const size_t bytes = signature->count * hoop_datatype_bytes(type);
+    if (hoop_collectives[collective].folds) {
+        const bool shares =
+            told->how == HOOP_LAUNCHED_EACH && !hoop_collective_is_blocked(collective);
+        *ret_count = shares ? signature->count / n + 1 : signature->count;
+        return (struct hoop_reduction){.type = type, .op = (hoop_red_op_t)signature->op};
+    }
+    const hoop_datatype_t as = hoop_cuda_copy_type(bytes);
+    *ret_count = bytes / hoop_datatype_bytes(as);
+    return (struct hoop_reduction){.type = as, .op = HOOP_SUM};
+}
+
 static hoop_result_t told_fold(void *arg, const struct hoop_reduction *reduction, void *const *dst,
                                unsigned n_dst, const void *const *src, unsigned n_src,
                                const uint64_t *factors, size_t count)

@@ -21,9 +21,20 @@ struct hoop_board_worker hoop_device_worker(struct hoop_staging *staging);
 /* The most rows of blocks of a kernel that was launched on a device: pieces of its operation. */
 #define HOOP_TOLD_PIECES 64u
 
+/* How many pieces a rank that acts has in such an operation of n ranks: one for each copy, or one
+ * fold, of its part. */
+static inline uint64_t hoop_told_pieces(enum hoop_launched how, enum hoop_collective collective,
+                                        uint64_t n)
+{
+    return how == HOOP_LAUNCHED_ONE ? hoop_collective_pieces(collective, n)
+           : hoop_extent_is_each(hoop_collectives[collective].out) ? n
+                                                                   : 1;
+}
+
 /* What the driver needs to run such a call. */
 struct hoop_told {
     hoop_cu_context_t context;
+    enum hoop_launched how;         /* does one rank act for all, or each for itself? */
     struct hoop_region_ref in, out; /* where its buffers lie, as far as others access them */
     /* On the host, HOOP_CUDA_TOLD_APART from each other, what the kernel's rows fold, one for each
      * piece, or copy as a fold of one source; NULL: this rank has no kernel. */
@@ -38,6 +49,12 @@ struct hoop_told {
     bool *naps;    /* set while it awaits a word that wakes nobody (runtime/wait.h); or NULL */
     uint32_t told; /* so many rows have been told */
 };
+
+/* What the kernel of such a call of n ranks folds; a copy is a fold, too. *ret_count: elements of a
+ * piece, more or less, since a kernel is right with any number of blocks. */
+struct hoop_reduction hoop_told_reduction(const struct hoop_told *told,
+                                          const struct hoop_signature *signature, uint32_t n,
+                                          size_t *ret_count);
 
 /* The worker of a launched call, for the pieces of its operation. */
 struct hoop_board_worker hoop_told_worker(struct hoop_told *told);

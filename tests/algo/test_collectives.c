@@ -63,6 +63,7 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
                                       : chunk,
         .slabs = 2 + (hoop_collective_is_rooted(pair.collective) ? (uint32_t)draw(3) : 0),
         .turn = pair.algo == HOOP_ALGO_SLAB ? (uint32_t)draw(UINT64_C(2) * n) : 0,
+        .at_once = pair.algo == HOOP_ALGO_DIRECT && draw(2) != 0,
         .grid = draw_grid(pair.algo, n),
     };
     return (struct hoop_interpreter_op){.plan = plan,

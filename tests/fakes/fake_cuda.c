@@ -15,7 +15,7 @@ struct hoop_cu_context {
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_cu_context contexts[FAKE_CONTEXTS]; /* device i has i and FAKE_DEVICES + i */
 static unsigned breaks_after;                          /* copies and launches; 0: never */
-static unsigned host_copies, copy_delay_us;
+static unsigned host_copies, fetches, copy_delay_us;
 static bool holding;
 static unsigned passing;
 static hoop_stream_t held_stream; /* NULL: no stream is held yet */
@@ -314,6 +314,7 @@ int fake_copy(hoop_cu_address_t to, hoop_cu_address_t from, size_t bytes, hoop_s
     pthread_mutex_lock(&fake_lock);
     const bool inside = fake_on_device(to) && fake_on_device(from);
     fake_count_work(!inside);
+    fetches += !fake_on_device(to);
     const struct hoop_cu_context *context = fake_context_of(stream);
     const struct fake_task task = {.kind = FAKE_COPY,
                                    .to = fake_resolve(to, bytes, context),
@@ -376,6 +377,7 @@ EXPORT fake_cuda_copy_delay_t fake_cuda_copy_delay;
 EXPORT fake_cuda_hold_t fake_cuda_hold;
 EXPORT fake_cuda_forget_t fake_cuda_forget;
 EXPORT fake_cuda_host_copies_t fake_cuda_host_copies;
+EXPORT fake_cuda_fetches_t fake_cuda_fetches;
 EXPORT fake_cuda_opened_t fake_cuda_opened;
 EXPORT fake_cuda_pool_t fake_cuda_pool;
 
@@ -453,6 +455,14 @@ unsigned fake_cuda_host_copies(void)
 {
     pthread_mutex_lock(&fake_lock);
     const unsigned ret = host_copies;
+    pthread_mutex_unlock(&fake_lock);
+    return ret;
+}
+
+unsigned fake_cuda_fetches(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const unsigned ret = fetches;
     pthread_mutex_unlock(&fake_lock);
     return ret;
 }

@@ -84,5 +84,7 @@ typedef void fake_cuda_forget_t(int on);
 /* How many launches, and copies from or to the host, there have been. */
 typedef unsigned fake_cuda_launches_t(void);
 typedef unsigned fake_cuda_host_copies_t(void);
+/* How many of these were to the host. */
+typedef unsigned fake_cuda_fetches_t(void);
 
 #endif

@@ -18,6 +18,7 @@ struct job {
 int without_p2p = -1, without_ipc = -1;
 const char *ahead_of[4];
 fake_cuda_host_copies_t *host_copies;
+fake_cuda_fetches_t *fetches;
 fake_cuda_launches_t *launches;
 fake_cuda_delay_t *delay;
 fake_cuda_fill_t *fill;
@@ -54,6 +55,7 @@ static void rank_main(const struct family_self *self, const void *arg)
     family_set_number("WORLD_SIZE", self->n);
     *(void **)&get_view = dlsym(library, "fake_cuda_view");
     *(void **)&host_copies = dlsym(library, "fake_cuda_host_copies");
+    *(void **)&fetches = dlsym(library, "fake_cuda_fetches");
     *(void **)&launches = dlsym(library, "fake_cuda_launches");
     *(void **)&delay = dlsym(library, "fake_cuda_delay");
     *(void **)&fill = dlsym(library, "fake_cuda_fill");

@@ -20,6 +20,7 @@ extern int without_ipc; /* the rank that has HOOP_CUDA_IPC=0 */
 #define EVERY_RANK (-2)
 extern const char *ahead_of[4]; /* HOOP_CUDA_AHEAD for each rank; NULL: unchanged */
 extern fake_cuda_host_copies_t *host_copies;
+extern fake_cuda_fetches_t *fetches;
 extern fake_cuda_launches_t *launches;
 extern fake_cuda_delay_t *delay;
 extern fake_cuda_fill_t *fill;

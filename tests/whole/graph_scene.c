@@ -24,6 +24,16 @@ struct scene scene_make(const struct family_self *self)
     return scene;
 }
 
+bool apart;
+
+struct scene scene_make_there(const struct family_self *self)
+{
+    if (apart) {
+        take_device(self, self->rank % 2 == 0 ? "1,0,2" : "2,3,1,0", self->rank % 3);
+    }
+    return scene_make(self);
+}
+
 void scene_settle(const struct scene *scene)
 {
     EXPECT(scene->self, hoop_cuda.stream_synchronize(scene->stream) == 0);

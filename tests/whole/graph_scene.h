@@ -22,6 +22,9 @@ struct scene {
 unsigned char *at_host(const unsigned char *device);
 
 struct scene scene_make(const struct family_self *self);
+/* The same on one of three devices, which the ranks see in different orders, if `apart`. */
+extern bool apart;
+struct scene scene_make_there(const struct family_self *self);
 /* Waits for all that was put on the stream. */
 void scene_settle(const struct scene *scene);
 /* Destroys the comm, and reports that all is well. */

@@ -1,8 +1,8 @@
 /*
- * Calls that are launched on the device that all ranks share (lib/device/launch.h), over the fake
- * driver that HOOP_CUDA names: whether they run there, their order, what a program may do
- * meanwhile, which kinds of calls meet, and what becomes of a stream when something fails. Ranks
- * are processes.
+ * Calls that are launched on the device that all ranks share, or on several (lib/device/launch.h),
+ * over the fake driver that HOOP_CUDA names: whether they run there, their order, what a program
+ * may do meanwhile, which kinds of calls meet, and what becomes of a stream when something fails.
+ * Ranks are processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,16 +30,21 @@ static void make_known(const struct scene *scene)
     scene_settle(scene);
 }
 
-/* Has anything gone through the host? Not for the root of an all_reduce, which copies from the host
- * what its kernels are told. */
-static bool by_host(const struct scene *scene)
+/* Has anything gone through the host? What kernels are told is copied from there only. */
+static bool by_host(void)
 {
-    return scene->self->rank != 0 && host_copies() > 0;
+    return fetches() > 0;
+}
+
+/* Does this rank fold in a call with this root? */
+static bool acts(const struct family_self *self, int root)
+{
+    return apart || self->rank == root;
 }
 
 static struct scene known_scene(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
+    const struct scene scene = scene_make_there(self);
     make_known(&scene);
     return scene;
 }
@@ -47,7 +52,7 @@ static struct scene known_scene(const struct family_self *self)
 /* ---- Order ---- */
 
 /* The call returns before its input is there; what follows on the stream sees the result. Nothing
- * goes through the host, and the root's kernel is the only one. */
+ * goes through the host, and on one device the root's kernel is the only one. */
 static void return_at_once(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
@@ -64,7 +69,7 @@ static void return_at_once(const struct family_self *self)
         scene_settle(&scene);
         EXPECT(self, are_all(scene.in, sum_of(&scene, round), BYTES));
     }
-    EXPECT(self, !by_host(&scene) && launches() == before + 4 * (self->rank == 0));
+    EXPECT(self, !by_host() && launches() == before + 4 * acts(self, 0));
     scene_end(&scene);
 }
 
@@ -101,7 +106,7 @@ static void reduce_to_each(const struct family_self *self)
         EXPECT(self, round < self->n || is_busy(scene.stream));
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, self->rank == root ? sum_of(&scene, round) : 0x33, BYTES));
-        EXPECT(self, launches() == before + (self->rank == root));
+        EXPECT(self, launches() == before + acts(self, root));
     }
     scene_end(&scene);
 }
@@ -137,7 +142,7 @@ static void call_all_types(const struct family_self *self)
         call_as(&scene, scene.stream, type, op, buffers, launched);
         EXPECT(self, memcmp(waited, launched, COUNT) == 0);
     }
-    EXPECT(self, !by_host(&scene));
+    EXPECT(self, !by_host());
     scene_end(&scene);
 }
 
@@ -176,7 +181,7 @@ static void call_in_groups(const struct family_self *self)
     for (int round = 0; round < 6; round++) {
         call_group(on, x, round, round % 3 == 0 ? GROUP_MOST : 6);
     }
-    EXPECT(self, !by_host(&scene) && hoop_comm_destroy(on[1].comm) == HOOP_OK);
+    EXPECT(self, !by_host() && hoop_comm_destroy(on[1].comm) == HOOP_OK);
     scene_end(&scene);
 }
 
@@ -197,7 +202,7 @@ static hoop_cu_address_t use_up(const struct family_self *self)
  * there is some. */
 static void lack_memory(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
+    const struct scene scene = scene_make_there(self);
     fill_in(&scene, 7, 0);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     const hoop_cu_address_t used = self->rank == 0 ? use_up(self) : 0;
@@ -205,7 +210,7 @@ static void lack_memory(const struct family_self *self)
         EXPECT(self, round != 2 || self->rank != 0 || hoop_cuda.free(used) == 0);
         fill_in(&scene, round, SLOW_US / 4);
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-        EXPECT(self, self->rank != 0 || is_busy(scene.stream) == (round >= 2));
+        EXPECT(self, self->rank != 0 || apart || is_busy(scene.stream) == (round >= 2));
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
     }
@@ -235,7 +240,7 @@ static void do_meanwhile(const struct family_self *self)
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
         EXPECT(self, hoop_cuda.host_unregister(page) == 0);
     }
-    EXPECT(self, !by_host(&scene));
+    EXPECT(self, !by_host());
     scene_end(&scene);
 }
 
@@ -244,15 +249,21 @@ static void do_meanwhile(const struct family_self *self)
 struct thread_call {
     struct scene scene;
     unsigned char *x;
+    hoop_cu_context_t context;
 };
+
+static struct thread_call thread_call(const struct scene *scene)
+{
+    struct thread_call call = {*scene, plain(scene->self, BYTES), NULL};
+    EXPECT(scene->self, hoop_cuda_context(&call.context) == HOOP_OK);
+    return call;
+}
 
 static void *call_all_alike(void *arg)
 {
     const struct thread_call *call = arg;
     const struct scene *scene = &call->scene;
-    hoop_cu_context_t context = NULL;
-    EXPECT(scene->self, hoop_cuda_context(&context) == HOOP_OK);
-    EXPECT(scene->self, hoop_cuda.context_push(context) == 0);
+    EXPECT(scene->self, hoop_cuda.context_push(call->context) == 0);
     for (int round = 0; round < 40; round++) {
         fill(scene->stream, call->x, 1, BYTES, 0);
         EXPECT(scene->self, reduce(scene, call->x, call->x, BYTES) == HOOP_OK);
@@ -276,7 +287,7 @@ static int wait_late(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
 static void call_from_two_threads(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
-    struct thread_call calls[2] = {{scene, plain(self, BYTES)}, {scene, plain(self, BYTES)}};
+    struct thread_call calls[2] = {thread_call(&scene), thread_call(&scene)};
     pthread_t thread;
     wait_of = hoop_cuda.stream_wait_value;
     hoop_cuda.stream_wait_value = wait_late;
@@ -292,7 +303,7 @@ static void call_from_two_threads(const struct family_self *self)
 static void wait_beside_launched(const struct family_self *self)
 {
     const struct scene scene = known_scene(self);
-    struct thread_call calls[2] = {{scene, plain(self, BYTES)}, {scene, plain(self, BYTES)}};
+    struct thread_call calls[2] = {thread_call(&scene), thread_call(&scene)};
     pthread_t thread;
     calls[1].scene.stream = NULL;
     EXPECT(self, pthread_create(&thread, NULL, call_all_alike, &calls[1]) == 0);
@@ -316,7 +327,7 @@ static void meet_who_waits(const struct family_self *self)
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
     }
-    EXPECT(self, !by_host(&scene));
+    EXPECT(self, !by_host());
     scene_end(&scene);
 }
 
@@ -349,16 +360,18 @@ static void bring_new_memory(const struct family_self *self)
     fill(scene.stream, x, self->rank, BYTES, SLOW_US / 4);
     EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK && is_busy(scene.stream));
     scene_settle(&scene);
-    EXPECT(self, !by_host(&scene));
+    EXPECT(self, !by_host());
     scene_end(&scene);
 }
 
 /* Once in a while the memory of one rank lies elsewhere: all goes through the host, and the next
  * calls wait; later ones do not. */
-static void meet_from_elsewhere(const struct family_self *self, void *elsewhere)
+static void meet_from_elsewhere(const struct family_self *self, bool from_pool)
 {
     static unsigned char out[BYTES];
     const struct scene scene = known_scene(self);
+    unsigned char *elsewhere = from_pool ? plain(self, BYTES) : NULL;
+    pool(elsewhere);
     for (int round = 0; round < 14; round++) {
         const bool goes = round == 1 && self->rank == 1;
         fill_in(&scene, round, SLOW_US / 10);
@@ -376,21 +389,19 @@ static void meet_from_elsewhere(const struct family_self *self, void *elsewhere)
         copy(&scene, scene.log, scene.out, 1);
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
-        EXPECT(self, self->rank == 0 || by_host(&scene) == (round > 0));
+        EXPECT(self, self->rank == 1 || by_host() == (round > 0));
     }
     scene_end(&scene);
 }
 
 static void meet_from_host(const struct family_self *self)
 {
-    meet_from_elsewhere(self, NULL);
+    meet_from_elsewhere(self, false);
 }
 
 static void meet_from_pool(const struct family_self *self)
 {
-    unsigned char *pooled = plain(self, BYTES);
-    pool(pooled);
-    meet_from_elsewhere(self, pooled);
+    meet_from_elsewhere(self, true);
 }
 
 /* One rank's memory can't be opened, when others are launched. */
@@ -405,7 +416,7 @@ static void refuse_new_memory(const struct family_self *self)
         scene_settle(&scene);
         EXPECT(self, are_all(x, sum_of(&scene, round), BYTES));
     }
-    EXPECT(self, self->rank == 0 || by_host(&scene));
+    EXPECT(self, by_host());
     scene_end(&scene);
 }
 
@@ -563,12 +574,14 @@ static void test_wrong(void **state)
     run_and_kill(wait_for_the_dead, false);
 }
 
-int main(void)
+/* With the argument `apart` each rank has a device of its own. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),  cmocka_unit_test(test_queues),
         cmocka_unit_test(test_groups), cmocka_unit_test(test_meanwhile),
         cmocka_unit_test(test_meet),   cmocka_unit_test(test_wrong),
     };
+    apart = argc > 1 && strcmp(argv[1], "apart") == 0;
     return cmocka_run_group_tests_name("device launched", tests, NULL, NULL);
 }
