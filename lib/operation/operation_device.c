@@ -139,6 +139,15 @@ enum hoop_poll hoop_operation_deliver(struct hoop_operation *operation)
     return HOOP_POLL_BUSY;
 }
 
+/* Did this rank find that the device of the buffers does not reach that of another rank? Its
+ * operations then go through the host, and so do all ranks'. */
+static bool operation_is_apart(const struct hoop_operation *operation,
+                               const struct hoop_device_look *look)
+{
+    const hoop_cu_context_t context = look->out != NULL ? look->out : look->in;
+    return context != NULL && context == atomic_load(&operation->buffers.apart_in);
+}
+
 /* Does this kind of request suit a device? Small ones go through the board's cells; and alone it
  * would be a copy, without its factor. */
 static bool operation_suits_device(const struct hoop_operation *operation,
@@ -147,7 +156,7 @@ static bool operation_suits_device(const struct hoop_operation *operation,
     const struct hoop_signature *s = &request->signature;
     const struct hoop_board *board = operation->env.board;
     if (operation->env.over_links || s->collective >= HOOP_COLL_COUNT ||
-        s->collective == HOOP_COLL_ALLTOALLV ||
+        s->collective == HOOP_COLL_ALLTOALLV || operation_is_apart(operation, &request->look) ||
         (board->n == 1 ? hoop_request_has_factor(request)
                        : s->count * hoop_datatype_bytes((hoop_datatype_t)s->type) <=
                              operation->oneshot_most[s->collective])) {

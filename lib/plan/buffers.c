@@ -284,6 +284,20 @@ static bool buffers_all_meet(struct hoop_buffers *buffers, uint64_t device)
     return true;
 }
 
+/* Notes if this rank's device does not reach that of another. Not in one process, where contexts
+ * have names of their own. */
+static void buffers_note_reach(struct hoop_buffers *buffers, uint64_t device)
+{
+    const struct hoop_staging *staging = buffers->staging;
+    bool reaches = device == buffers->device || buffers->device == 0;
+    for (uint32_t i = 0; i < staging->n_peers; i++) {
+        reaches |= staging->peers[i] == device;
+    }
+    if (!reaches && !buffers->one_process && buffers->trial == HOOP_TRIAL_NONE) {
+        atomic_store(&buffers->apart_in, staging->context);
+    }
+}
+
 /* Without a switch a device has at most eight peers (CUDA's guide, "Peer-to-Peer Memory Access"),
  * which queries for pairs of devices do not show. */
 #define BUFFERS_MOST_DEVICES 9u
@@ -308,8 +322,9 @@ static enum hoop_reach_place buffers_meeting_place(struct hoop_buffers *buffers,
             }
         }
     }
-    for (uint32_t i = 0; i < n_seen && n_seen > 1 && meet; i++) {
-        meet = buffers_all_meet(buffers, seen[i]);
+    for (uint32_t i = 0; i < n_seen && n_seen > 1; i++) {
+        buffers_note_reach(buffers, seen[i]);
+        meet = meet && buffers_all_meet(buffers, seen[i]);
     }
     *ret_one_device = n_seen == 1 && seen[0] != 0;
     return !meet ? HOOP_REACH_MIXED : seen[0] != 0 ? HOOP_REACH_DEVICE : HOOP_REACH_HOST;

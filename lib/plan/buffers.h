@@ -70,6 +70,7 @@ struct hoop_buffers {
     _Atomic(_Atomic uint64_t *) known;   /* [HOOP_BUFFERS_KNOWN]; NULL: nothing ran there yet */
     _Atomic(hoop_cu_context_t) known_in; /* context of the last that ran there; NULL: none */
     _Atomic bool known_apart;            /* there, and on other devices: each rank acted */
+    _Atomic(hoop_cu_context_t) apart_in; /* its device did not reach another rank's; NULL: none */
     _Atomic uint32_t waits;              /* operations that wait before calls are launched again */
     /* [n] each */
     const void **ins;

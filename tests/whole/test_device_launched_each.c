@@ -149,6 +149,25 @@ static void bring_new_memory(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* Devices that do not reach each other: the first call finds that out, and all later ones are
+ * launched through the host. */
+static void call_unreached(const struct family_self *self)
+{
+    setenv("FAKE_CUDA_APART", "01,02,12", 1);
+    const struct scene scene = each_scene(self);
+    struct call c = {.root = 1, .count = COUNT, .in = scene.in, .out = scene.out};
+    for (int round = 0; round < 10; round++) {
+        c.collective = each[round % 5];
+        memset(at_host(c.in), round + self->rank, ALL);
+        fill(scene.stream, scene.log, 1, 1, SLOW_US / 10);
+        EXPECT(self, call(&scene, &c, scene.stream) == HOOP_OK);
+        EXPECT(self, is_busy(scene.stream) == (round > 0));
+        scene_settle(&scene);
+        expect_first(&scene, &c, round);
+    }
+    scene_end(&scene);
+}
+
 /* The output of one rank is of a pool of CUDA's, which nobody else can reach: each rank takes what
  * it needs itself, and nobody is launched. */
 static void output_of_pool(const struct family_self *self)
@@ -186,6 +205,15 @@ static void test_new_memory(void **state)
     run(3, bring_new_memory);
 }
 
+static void test_unreached(void **state)
+{
+    const bool before = apart;
+    (void)state;
+    apart = true;
+    run(3, call_unreached);
+    apart = before;
+}
+
 static void test_pool(void **state)
 {
     (void)state;
@@ -198,6 +226,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each),
         cmocka_unit_test(test_new_memory),
+        cmocka_unit_test(test_unreached),
         cmocka_unit_test(test_pool),
     };
     apart = argc > 1 && strcmp(argv[1], "apart") == 0;
