@@ -89,7 +89,7 @@ static void call_both(const struct scene *scene, const struct call *c, bool in_p
     memcpy(waited[0], at_host(a), ALL);
     memcpy(waited[1], at_host(b), ALL);
     refill(scene, &buffers);
-    fill(scene->stream, scene->log, 1, 1, SLOW_US / 20);
+    fill(scene->stream, scene->log, 1, 1, SLOW_US / 8);
     EXPECT(scene->self, call(scene, &now, scene->stream) == HOOP_OK);
     EXPECT(scene->self, is_busy(scene->stream));
     scene_settle(scene);
