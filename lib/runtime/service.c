@@ -13,6 +13,7 @@
 #include "runtime/process.h"
 #include "runtime/watch.h"
 #include <assert.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -450,10 +451,22 @@ static void service_at_exit(void)
     atomic_store(&service.ended, running);
 }
 
+/* Marks the object that this code is in, a plugin perhaps that libhoop.a is linked into, as one
+ * that stays: its thread ends with the process, and dlclose() must not take the code away from
+ * under it. The program itself need not be found: it stays anyway. */
+static void service_stay(void)
+{
+    Dl_info object;
+    if (dladdr(&service, &object) != 0) {
+        (void)dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
 /* Registered before anything of the program, so that it runs after everything of the program at
  * exit(), such as a destructor that ends a comm. */
 __attribute__((constructor(101))) static void service_prepare_exit(void)
 {
+    service_stay();
     (void)atexit(service_at_exit);
 }
 

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *library; /* libhoop.so */
+static char **library; /* libhoop.so, one that libhoop.a is linked into, NULL; or only NULL */
 
 static void check(hoop_result_t result, hoop_result_t expected, int code)
 {
@@ -115,7 +115,7 @@ static void load_and_unload(const struct family_self *self, const void *arg)
     (void)self;
     (void)arg;
     for (int i = 0; i < 3; i++) {
-        void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+        void *handle = dlopen(*library, RTLD_NOW | RTLD_LOCAL);
         hoop_result_t (*init)(hoop_comm_t *, int, const int *) = NULL;
         if (handle == NULL) {
             _exit(1);
@@ -132,10 +132,12 @@ static void load_and_unload(const struct family_self *self, const void *arg)
 static void test_dlclose(void **state)
 {
     (void)state;
-    if (library == NULL) {
+    if (*library == NULL) {
         skip();
     }
-    meeting_run(1, load_and_unload);
+    for (; *library != NULL; library++) {
+        meeting_run(1, load_and_unload);
+    }
 }
 
 /* ---- fork() ---------------------------------------------------------------------------------- */
@@ -485,7 +487,8 @@ static void test_membarrier_lost(void **state)
 
 int main(int argc, char **argv)
 {
-    library = argc > 1 ? argv[1] : NULL;
+    (void)argc;
+    library = argv + 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exit_inside),
         cmocka_unit_test(test_destroy_at_exit),
