@@ -7,6 +7,7 @@ anything else would have to be copied, which the caller should do knowingly.
 from __future__ import annotations
 
 import ctypes
+import math
 from ctypes import (
     POINTER,
     addressof,
@@ -239,19 +240,21 @@ def _from_dlpack(thing: Any) -> Buffer:
         capsule = thing.__dlpack__()
     tensor, writable = _tensor_of(capsule)
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    count = math.prod(shape)
     expected = 1
-    for i in reversed(range(tensor.ndim)):
-        if tensor.strides and shape[i] > 1 and tensor.strides[i] != expected:
+    for i in reversed(range(tensor.ndim if count > 0 and tensor.strides else 0)):
+        if shape[i] > 1 and tensor.strides[i] != expected:
             raise TypeError(f"{type(thing).__name__} of shape {shape} is not contiguous")
         expected *= shape[i]
     datatype = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if datatype is None:
         raise TypeError(
-            f"DLPack type (code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) is no "
-            "datatype of hoop's"
+            f"{type(thing).__name__} has elements of DLPack's type code {tensor.code}, of "
+            f"{tensor.bits} bits and {tensor.lanes} lanes, which hoop has no datatype for; it has "
+            f"{', '.join(_NAMES)}"
         )
     address = (tensor.data or 0) + tensor.byte_offset
-    return Buffer(address, expected, datatype, writable, (thing, capsule))
+    return Buffer(address, count, datatype, writable, (thing, capsule))
 
 
 def _tensor_of(capsule: Any) -> tuple[_DLTensor, bool]:

@@ -426,8 +426,11 @@ class Buffers(unittest.TestCase):
         found = hoop.buffer(Foreign(values))
         self.assertEqual((found.count, found.datatype), (6, hoop.Datatype.FLOAT32))
         self.assertEqual(found.address, values.ctypes.data)
+        self.assertEqual(hoop.buffer(Foreign(np.ones((2, 0, 3)))).count, 0)
         with self.assertRaisesRegex(TypeError, "not contiguous"):
             hoop.buffer(Foreign(np.ones((4, 4))[:, 1]))
+        with self.assertRaisesRegex(TypeError, "of 16 bits and 1 lanes, .* it has int8"):
+            hoop.buffer(Foreign(np.ones(2, "i2")))
 
     @unittest.skipIf(np.lib.NumpyVersion(np.__version__) < "2.1.0", "this numpy has DLPack 0")
     def test_dlpack_of_memory_that_is_not_to_be_written(self):
