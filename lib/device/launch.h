@@ -20,8 +20,8 @@
  *                    over    when its piece is complete
  *                    let     when it is over and the stream has rung its bell, a word
  *
- * On one device one rank works for all, on several each does its part, and nothing goes to the host.
- * Who works puts a kernel behind its hold, which is told late what to fold
+ * On one device one rank works for all, on several each does its part, and nothing goes to the
+ * host. Who works puts a kernel behind its hold, which is told late what to fold
  * (staging/device_worker.h). On one device:
  *
  *     the root's stream ... bell | hold | told | kernel | word | hold | ...
@@ -29,9 +29,10 @@
  *
  * All memory must have been opened before by those who work (plan/buffers.h), so that no rank calls
  * CUDA during the operation. If another rank's call waits for its result, that rank takes part as
- * usual, and acts for all. If its buffers are not on a device all ranks go through the host: launched ranks
- * copy theirs on hoop's own stream, as with HOOP_CUDA_AHEAD=1, and the comm's next calls wait. The
- * output of a failed call is not marked, since it is on the device; it is left as it is.
+ * usual, and acts for all. If its buffers are not on a device all ranks go through the host:
+ * launched ranks copy theirs on hoop's own stream, as with HOOP_CUDA_AHEAD=1, and the comm's next
+ * calls wait. The output of a failed call is not marked, since it is on the device; it is left as
+ * it is.
  *
  * If its device has failed a stream never comes to its bell. The driver may not ask CUDA about
  * that, so the health thread does (health.h). The bells thread waits for the bells of launches that
