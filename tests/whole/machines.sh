@@ -129,11 +129,12 @@ all_bad() {
     done
 }
 
-# running HOST: waits until rank 0, there, has printed the first row of an endless job.
+# running HOST [BYTES]: waits until rank 0, there, has printed the first row of an endless job, or that
+# of a size.
 running() {
     local tries
     for tries in {1..300}; do
-        grep -aqE '^(\[0\])? +[0-9]+ +[0-9]+ +float' "$work/out.$1" && return 0
+        grep -aqE "^(\[0\])? +${2:-[0-9]+} +[0-9]+ +float" "$work/out.$1" && return 0
         kill -0 "${pids[0]}" 2>/dev/null || break
         [ "$tries" = 300 ] || sleep 0.1
     done
@@ -352,7 +353,7 @@ lost_on_the_way() {
 case_no_way_between_two() {
     hosts a b c
     job 10.77.1.1 2 a b c -- --tag-output --on-failure=wait -- "${endless[@]}"
-    running a || return
+    running a 262144 || return # so all links are open
     ip -n "$net_id-b" route add blackhole 10.77.1.3/32
     ip -n "$net_id-c" route add blackhole 10.77.1.2/32
     lost_on_the_way "$(now_ms)" '[bc]'
