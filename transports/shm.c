@@ -271,7 +271,7 @@ static hoop_result_t shm_create(const struct hoop_link_params *params, struct ho
         calloc(1, sizeof(*shm) + (params->sending ? 0 : 2 * shm_slots_of(params)));
     if (shm == NULL) {
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
-                                "rank %u: no memory for a link with %u", params->me, params->peer);
+                                "rank %u: no memory to reach rank %u", params->me, params->peer);
     }
     shm->base.params = *params;
     if (!shm_measure(shm)) {

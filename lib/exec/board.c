@@ -299,6 +299,7 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
 /* Pieces return to the start after this many bytes, or after as many pieces as may be owed, so that
  * they stay in the cache; but not before there is room for three. */
 #define BOARD_CYCLE_BYTES ((size_t)262144)
+
 static bool board_goes_far(enum hoop_collective collective, size_t bytes)
 {
     return bytes >= HOOP_BOARD_FAR_BYTES && hoop_collective_is_rooted(collective);

@@ -3,7 +3,7 @@
  * in all ways, and end. In the first life the N-th call of a function fails in one rank, for every
  * N up to the last call. Then either all works, with right results, or every rank that notices gets
  * a sentence that says what failed; nothing crashes or hangs, the second life is undisturbed, and
- * no descriptor, thread or memory (with LeakSanitizer) is left over.
+ * no descriptor or memory (with LeakSanitizer) is left over.
  *
  *     test_failing_calls [local|tcp|machines] [--full] [--seed N] [--call NAME [--from N]]
  *                        [--show]
@@ -448,6 +448,20 @@ static void run_all(struct options *options)
     }
 }
 
+static bool is_place(const char *text)
+{
+    return strcmp(text, "local") == 0 || strcmp(text, "tcp") == 0 || strcmp(text, "machines") == 0;
+}
+
+static bool is_call(const char *name)
+{
+    size_t i = 0;
+    while (i < KINDS && strcmp(kinds[i].call, name) != 0) {
+        i++;
+    }
+    return i < KINDS;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {.where = "local", .seed = 1};
@@ -456,14 +470,19 @@ int main(int argc, char **argv)
             options.full = true;
         } else if (strcmp(argv[i], "--show") == 0) {
             shows = true;
-        } else if (i + 1 < argc && strcmp(argv[i], "--call") == 0) {
+        } else if (i + 1 < argc && strcmp(argv[i], "--call") == 0 && is_call(argv[i + 1])) {
             options.call = argv[++i];
         } else if (i + 1 < argc && strcmp(argv[i], "--from") == 0) {
             options.from = (unsigned)strtoul(argv[++i], NULL, 10);
         } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
             options.seed = strtoull(argv[++i], NULL, 10);
-        } else {
+        } else if (is_place(argv[i])) {
             options.where = argv[i];
+        } else {
+            (void)fprintf(stderr,
+                          "%s: expected local, tcp, machines, or an option; see the source\n",
+                          argv[i]);
+            return 2;
         }
     }
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
