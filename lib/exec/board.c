@@ -182,12 +182,12 @@ hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_fai
 hoop_result_t hoop_board_failed(const struct hoop_board *board, struct hoop_failure *ret)
 {
     const uint64_t until = hoop_now_ns() + BOARD_CLAIM_PATIENCE_NS;
-    while (atomic_load_explicit(&board->head->failed, memory_order_acquire) ==
-               HOOP_FAILED_CLAIMED &&
-           hoop_now_ns() < until) {
+    uint32_t failed = atomic_load_explicit(&board->head->failed, memory_order_acquire);
+    while (failed == HOOP_FAILED_CLAIMED && hoop_now_ns() < until) {
         sched_yield();
+        failed = atomic_load_explicit(&board->head->failed, memory_order_acquire);
     }
-    if (atomic_load_explicit(&board->head->failed, memory_order_acquire) != HOOP_FAILED_CLAIMED) {
+    if (failed != HOOP_FAILED_CLAIMED) {
         return hoop_board_failure(board, ret);
     }
     if (ret != NULL) {

@@ -14,6 +14,7 @@
 #include "memory/region.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,6 +351,39 @@ static void test_failure_written_late(void **state)
     pthread_join(thread, NULL);
 }
 
+static void *abort_often(void *arg)
+{
+    struct hoop_board *board = arg;
+    const struct hoop_failure cause = {.code = HOOP_ABORTED, .rank = 1};
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        while (!hoop_board_fail(board, &cause)) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+/* Whoever looks while the record is being written gets its contents. */
+static void test_failure_read_meanwhile(void **state)
+{
+    struct world *world = *state;
+    struct hoop_failure seen;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, abort_often, &world->board[1]), 0);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        hoop_result_t result = HOOP_OK;
+        for (unsigned looks = 1; result == HOOP_OK; looks++) {
+            result = hoop_board_failed(&world->board[0], &seen);
+            if (looks % 1000 == 0) {
+                sched_yield();
+            }
+        }
+        assert_int_equal(result, HOOP_ABORTED);
+        atomic_store(&world->board[0].head->failed, HOOP_FAILED_NOT);
+    }
+    pthread_join(thread, NULL);
+}
+
 int main(void)
 {
     setenv("HOOP_DEBUG", "none", 0);
@@ -365,6 +399,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_dead, begin, end),
         cmocka_unit_test_setup_teardown(test_race, begin, end),
         cmocka_unit_test_setup_teardown(test_failure_written_late, begin, end),
+        cmocka_unit_test_setup_teardown(test_failure_read_meanwhile, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
