@@ -194,7 +194,7 @@ struct hoop_agreement {
     uint64_t profile; /* digest of the HOOP_PROFILE file's contents (cost/profile.h); 0 if unset */
     /* this and the rest are not compared. Join: this rank has no RDMA; comm: some rank has none */
     uint64_t no_rdma;
-    /* 0 in a join. Comm: on some machine ranks outnumber the CPUs */
+    /* 0 in a join. Comm: if on some machine ranks outnumber the CPUs, how many share one there */
     uint64_t oversubscribed;
     /* 0 in a join. Comm: some rank cannot read another's memory */
     uint64_t no_cma;

@@ -32,9 +32,11 @@ struct hoop_cost_constants {
     uint64_t read; /* memory: rate of bytes read from another process */
 };
 
-/* The time in ns that plan->algo would take for the plan's collective, n and count. chunk_bytes:
- * over links, the largest chunk; for pairwise, the chunks of all lanes together. */
-uint64_t hoop_cost(enum hoop_cost_class class, const struct hoop_plan *plan, uint64_t chunk_bytes);
+/* The time in ns that plan->algo would take for the plan's collective, n and count. shared_by: in
+ * memory, how many ranks share a CPU, if more than 2 do. chunk_bytes: over links, the largest
+ * chunk; for pairwise, the chunks of all lanes together. */
+uint64_t hoop_cost(enum hoop_cost_class class, uint64_t shared_by, const struct hoop_plan *plan,
+                   uint64_t chunk_bytes);
 
 /* The radix with which bruck is fastest among n ranks; its bytes are the same with every radix. */
 uint32_t hoop_cost_radix(enum hoop_cost_class class, uint32_t n);

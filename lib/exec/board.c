@@ -296,29 +296,51 @@ void hoop_board_begin(struct hoop_board *board, const struct hoop_signature *sig
  * Pieces are aligned to this, so that nobody is about to write what a core prefetches behind one.
  */
 #define BOARD_ROOM_BYTES ((size_t)4096)
+/* Less with many ranks, so that the pieces in use lie in few pages: each is a page fault at first,
+ * in every process, and later a line of the TLB. But at least this. */
+#define BOARD_ROOM_LEAST_BYTES ((size_t)256)
 /* Pieces return to the start after this many bytes, or after as many pieces as may be owed, so that
  * they stay in the cache; but not before there is room for three. */
 #define BOARD_CYCLE_BYTES ((size_t)262144)
+
+static size_t board_room(uint32_t n, size_t bytes)
+{
+    const size_t each = HOOP_AREA_BYTES / HOOP_BOARD_SETS; /* of all ranks together */
+    if (n <= each / BOARD_ROOM_BYTES) {
+        return board_align(bytes, BOARD_ROOM_BYTES);
+    }
+    const size_t room = each / n / HOOP_LINE_BYTES * HOOP_LINE_BYTES;
+    return board_align(bytes, room > BOARD_ROOM_LEAST_BYTES ? room : BOARD_ROOM_LEAST_BYTES);
+}
 
 static bool board_goes_far(enum hoop_collective collective, size_t bytes)
 {
     return bytes >= HOOP_BOARD_FAR_BYTES && hoop_collective_is_rooted(collective);
 }
 
+/* Do so many read what all of them write that what goes round would not stay in a cache? Nobody is
+ * more than an operation ahead then, so that few pieces are enough. */
+static bool board_is_wide(enum hoop_collective collective, uint32_t n)
+{
+    return n > HOOP_AREA_BYTES / BOARD_CYCLE_BYTES && !hoop_collective_is_rooted(collective);
+}
+
 size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes)
 {
-    const size_t room = board_align(bytes, BOARD_ROOM_BYTES), all = room * HOOP_BOARD_SETS;
+    const size_t room = board_room(n, bytes), all = room * HOOP_BOARD_SETS;
     const bool far = board_goes_far(collective, bytes);
-    const size_t each = far ? HOOP_AREA_BYTES / hoop_writers(collective, n) : 0;
-    size_t most = each > BOARD_CYCLE_BYTES ? each : BOARD_CYCLE_BYTES;
+    size_t most = BOARD_CYCLE_BYTES;
+    if (far || board_is_wide(collective, n)) {
+        const size_t share = HOOP_AREA_BYTES / hoop_writers(collective, n);
+        most = far && share < most ? most : share;
+    }
     most = room * 3 > most ? room * 3 : most;
     return far || most < all ? most : all;
 }
 
 uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes)
 {
-    return (uint32_t)(hoop_board_cycle(collective, n, bytes) /
-                      board_align(bytes, BOARD_ROOM_BYTES));
+    return (uint32_t)(hoop_board_cycle(collective, n, bytes) / board_room(n, bytes));
 }
 
 static enum hoop_collective board_collective(const struct hoop_board *board)
@@ -345,7 +367,7 @@ bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t 
     }
     const uint32_t oldest = board->starts[(board->sequence - owing - 1) % HOOP_BOARD_SETS];
     const bool wrapped = board->end < oldest;
-    const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
+    const size_t room = board_room(board->n, bytes);
     const size_t start = board_next_start(board, room);
     return start == board->end ? !wrapped || start + room < oldest : !wrapped && room < oldest;
 }
@@ -363,7 +385,7 @@ void hoop_board_map_area(struct hoop_board *board, uint32_t rank, size_t bytes)
 void hoop_board_take_room(struct hoop_board *board, size_t bytes)
 {
     const uint32_t set = board->sequence % HOOP_BOARD_SETS;
-    const size_t room = board_align(bytes, BOARD_ROOM_BYTES);
+    const size_t room = board_room(board->n, bytes);
     const uint32_t start = (uint32_t)board_next_start(board, room);
     struct hoop_board_rank *mine = hoop_board_rank(board, board->me);
     if (start != board->end && !hoop_collective_is_rooted(board_collective(board))) {

@@ -110,13 +110,13 @@ void hoop_peer_describe(const struct hoop_peer *peer, uint32_t rank, char *ret_t
 struct hoop_roster {
     uint64_t comm_id; /* random, the same on all ranks */
     uint32_t n;
-    uint32_t machines;      /* number of machines */
-    uint32_t here;          /* number of ranks on this one */
-    uint64_t dead_after_ms; /* the smallest of all ranks */
-    bool need_fence;        /* some process has no membarrier: publishers must fence */
-    bool crowded;           /* this machine's ranks outnumber the CPUs that they may use */
-    bool oversubscribed;    /* so do those of some machine */
-    bool no_rdma;           /* some rank has no RDMA */
+    uint32_t machines;       /* number of machines */
+    uint32_t here;           /* number of ranks on this one */
+    uint64_t dead_after_ms;  /* the smallest of all ranks */
+    bool need_fence;         /* some process has no membarrier: publishers must fence */
+    bool crowded;            /* this machine's ranks outnumber the CPUs that they may use */
+    uint32_t oversubscribed; /* ranks that share a CPU where most do; 0: every rank has its own */
+    bool no_rdma;            /* some rank has no RDMA */
     void *segment; /* this machine's shared memory, mapped, initially zero, not inherited by fork */
     uint64_t segment_bytes;
     struct hoop_peer *peers; /* [n], by rank, including this one */

@@ -194,9 +194,11 @@ static hoop_result_t roster_count_cpus(struct hoop_member *member)
     }
     for (uint32_t machine = 0; machine < roster->machines; machine++) {
         const uint32_t n = roster_gather_cpus(member, machine, cpus);
-        const bool few = n > 0 && hoop_cpus_are_few(cpus, n);
-        roster->oversubscribed |= few;
-        roster->crowded |= few && roster->peers[member->join.rank].machine == machine;
+        const uint32_t shared_by = n > 0 ? hoop_cpus_shared_by(cpus, n) : 0;
+        if (roster->oversubscribed < shared_by) {
+            roster->oversubscribed = shared_by;
+        }
+        roster->crowded |= shared_by > 0 && roster->peers[member->join.rank].machine == machine;
     }
     free(cpus);
     return HOOP_OK;

@@ -114,7 +114,7 @@ static uint64_t plan_unmapped_cost(const struct hoop_agreement *agreed,
     struct hoop_plan with = *plan;
     with.algo = algo;
     with.chunk = HOOP_SLAB_BYTES / plan->type_bytes;
-    return hoop_cost(plan_class(agreed), &with, 0);
+    return hoop_cost(plan_class(agreed), agreed->oversubscribed, &with, 0);
 }
 
 static bool plan_cma_wins(const struct hoop_agreement *agreed, const struct hoop_plan *plan)
@@ -239,7 +239,7 @@ static uint64_t plan_links_cost(const struct hoop_agreement *agreed, const struc
     const uint64_t at_once = algo == HOOP_ALGO_PAIRWISE
                                  ? plan_pairwise_chunk_bytes(agreed, plan->n) * agreed->lanes
                                  : agreed->chunk_bytes;
-    return hoop_cost(plan_links_class(agreed), &with, at_once);
+    return hoop_cost(plan_links_class(agreed), 0, &with, at_once);
 }
 
 /* Beyond HOOP_BRUCK_BYTES no algorithm sends every rank a whole copy, if there is another one. */
@@ -486,7 +486,8 @@ void hoop_plan_costs(const struct hoop_agreement *agreed, bool over_links,
         } else if (!over_links && !hoop_plan_is_over_links(algo) &&
                    (algo != HOOP_ALGO_CMA || agreed->no_cma == 0) &&
                    plan_may(agreed, plan->collective, algo)) {
-            ret_ns[i] = hoop_cost(plan_class(agreed), &with, agreed->chunk_bytes);
+            ret_ns[i] =
+                hoop_cost(plan_class(agreed), agreed->oversubscribed, &with, agreed->chunk_bytes);
         }
     }
 }

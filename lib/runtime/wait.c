@@ -183,7 +183,7 @@ static int wait_compare_cpus(const void *a, const void *b)
     return (left->set > right->set) - (left->set < right->set);
 }
 
-bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n)
+uint32_t hoop_cpus_shared_by(struct hoop_cpus *ranks, uint32_t n)
 {
     uint64_t cpus = 0;
     uint32_t told = n;
@@ -193,7 +193,8 @@ bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n)
         told = ranks[i].local_n > told ? ranks[i].local_n : told;
     }
     /* nobody knows the CPUs of ranks that are not in the array */
-    return (ranks[0].set == ranks[n - 1].set ? told : n) > cpus;
+    const bool few = (ranks[0].set == ranks[n - 1].set ? told : n) > cpus;
+    return few ? (uint32_t)((n + cpus - 1) / cpus) : 0;
 }
 
 /* ---- Two threads on one CPU ----------------------------------------------------------------- */

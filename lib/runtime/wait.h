@@ -134,11 +134,12 @@ struct hoop_cpus {
 struct hoop_cpus hoop_cpus_usable(uint32_t local_n);
 
 /*
- * Do ranks (those of one machine and others that may use the same CPUs) outnumber their CPUs? If
- * all name the same CPUs, these are shared by all; else a launcher has bound the ranks to sets that
- * do not overlap, which are added up. Reorders the array.
+ * If ranks (those of one machine and others that may use the same CPUs) outnumber their CPUs: how
+ * many of these n share one, rounded up. Else 0. If all name the same CPUs, these are shared by
+ * all; else a launcher has bound the ranks to sets that do not overlap, which are added up.
+ * Reorders the array.
  */
-bool hoop_cpus_are_few(struct hoop_cpus *ranks, uint32_t n);
+uint32_t hoop_cpus_shared_by(struct hoop_cpus *ranks, uint32_t n);
 
 /* A full barrier on every running thread of every registered process, or just on the caller. */
 void hoop_membarrier(void);

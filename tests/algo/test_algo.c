@@ -526,12 +526,12 @@ static void test_radix(void **state)
         for (uint32_t n = 1; n <= 4096; n++) {
             const uint32_t best = hoop_cost_radix(of, n);
             struct hoop_plan plan = bruck_plan(n, best);
-            const uint64_t least = hoop_cost(of, &plan, 1000);
+            const uint64_t least = hoop_cost(of, 0, &plan, 1000);
             assert_in_range(best, 2, HOOP_RADIX_MOST);
             assert_true(least >= before);
             before = least;
             for (plan.radix = 2; plan.radix <= HOOP_RADIX_MOST; plan.radix++) {
-                assert_true(least <= hoop_cost(of, &plan, 1000));
+                assert_true(least <= hoop_cost(of, 0, &plan, 1000));
             }
         }
         assert_int_equal(hoop_cost_radix(of, 2), 2);

@@ -226,7 +226,7 @@ static void test_digest(void **state)
     }
 }
 
-static uint64_t oneshot_most(uint32_t n, bool oversubscribed)
+static uint64_t oneshot_most(uint32_t n, uint64_t oversubscribed)
 {
     const struct hoop_agreement agreed = {.oneshot_bytes = 65536,
                                           .chunk_bytes = 131072,
@@ -243,7 +243,7 @@ static uint64_t links_cost(void)
                                    .n = 4,
                                    .type_bytes = 4,
                                    .count = 1000};
-    return hoop_cost(HOOP_COST_LINKS, &plan, 131072);
+    return hoop_cost(HOOP_COST_LINKS, 0, &plan, 131072);
 }
 
 /* The size at which oneshot costs as much as slab: sync + (moved + n folded) S = 3 barrier + (2 (n
@@ -253,22 +253,23 @@ static void test_choice(void **state)
     (void)state;
     struct hoop_cost_constants builtin[HOOP_COST_MEMORIES], mine[HOOP_COST_MEMORIES];
     hoop_cost_get_memory(builtin);
-    const uint64_t before[] = {oneshot_most(2, false), oneshot_most(4, true), links_cost()};
+    const uint64_t before[] = {oneshot_most(2, 0), oneshot_most(4, 2), links_cost()};
     assert_in_range(before[0], 43154 - 73, 43154 + 73); /* 3 * 230 - 100 = 14 KiB S, to a ns */
     memcpy(mine, builtin, sizeof(mine));
     mine[HOOP_COST_MEMORY] = (struct hoop_cost_constants){
         .sync = 1000, .barrier = 2000, .moved = 10, .folded = 500}; /* 5000 = 500 KiB S */
     hoop_cost_set_memory(mine);
-    assert_in_range(oneshot_most(2, false), 10 * 1024 - 8, 10 * 1024 + 8);
-    assert_int_equal(oneshot_most(4, true), before[1]);
+    assert_in_range(oneshot_most(2, 0), 10 * 1024 - 8, 10 * 1024 + 8);
+    assert_int_equal(oneshot_most(4, 2), before[1]);
     mine[HOOP_COST_OVERSUBSCRIBED] =
         (struct hoop_cost_constants){.sync = 4000, .barrier = 3000, .moved = 200, .folded = 200};
     hoop_cost_set_memory(mine);
-    assert_in_range(oneshot_most(4, true), 10 * 1024 - 8, 10 * 1024 + 8); /* 5000 = 500 S */
+    assert_in_range(oneshot_most(4, 2), 10 * 1024 - 8, 10 * 1024 + 8); /* 5000 = 500 S */
+    assert_in_range(oneshot_most(4, 6), 5 * 1024 - 8, 5 * 1024 + 8);   /* 5000 = 2 * 500 S */
     assert_int_equal(links_cost(), before[2]);
     hoop_cost_set_memory(builtin);
-    assert_int_equal(oneshot_most(2, false), before[0]);
-    assert_int_equal(oneshot_most(4, true), before[1]);
+    assert_int_equal(oneshot_most(2, 0), before[0]);
+    assert_int_equal(oneshot_most(4, 2), before[1]);
 }
 
 int main(void)

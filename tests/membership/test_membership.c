@@ -107,8 +107,8 @@ static void test_join(void **state)
     }
 }
 
-/* Two ranks of one machine, which may use these CPUs. crowded: do the ranks outnumber the CPUs? */
-static void check_cpus(const struct hoop_cpus cpus[2], bool crowded)
+/* Two ranks of one machine, which may use these CPUs. shared_by: 0, or how many share a CPU. */
+static void check_cpus(const struct hoop_cpus cpus[2], uint32_t shared_by)
 {
     struct rank ranks[2];
     const struct hoop_rendezvous rendezvous = a_meeting();
@@ -119,8 +119,8 @@ static void check_cpus(const struct hoop_cpus cpus[2], bool crowded)
     }
     for (uint32_t me = 0; me < 2; me++) {
         assert_int_equal(rank_join(&ranks[me]), HOOP_OK);
-        assert_int_equal(hoop_member_roster(ranks[me].member)->crowded, crowded);
-        assert_int_equal(hoop_member_roster(ranks[me].member)->oversubscribed, crowded);
+        assert_int_equal(hoop_member_roster(ranks[me].member)->crowded, shared_by > 0);
+        assert_int_equal(hoop_member_roster(ranks[me].member)->oversubscribed, shared_by);
     }
     finish_all(ranks, 2);
 }
@@ -128,10 +128,10 @@ static void check_cpus(const struct hoop_cpus cpus[2], bool crowded)
 static void test_cpus(void **state)
 {
     (void)state;
-    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 2}, {.set = 1, .count = 2}}, false);
-    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 1}, {.set = 1, .count = 1}}, true);
-    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 1}, {.set = 2, .count = 1}}, false);
-    check_cpus((struct hoop_cpus[]){{.count = 2, .local_n = 3}, {.count = 2}}, true);
+    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 2}, {.set = 1, .count = 2}}, 0);
+    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 1}, {.set = 1, .count = 1}}, 2);
+    check_cpus((struct hoop_cpus[]){{.set = 1, .count = 1}, {.set = 2, .count = 1}}, 0);
+    check_cpus((struct hoop_cpus[]){{.count = 2, .local_n = 3}, {.count = 2}}, 1);
 }
 
 static void test_unique_id(void **state)

@@ -325,6 +325,29 @@ static void test_turns(void **state)
     }
 }
 
+/* Three pieces have room, also behind any other. Where all read what all write it is no more than
+ * one area's worth, unless three are; and small pieces lie in few pages. */
+static void test_cycle(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 1000; n += 1 + n / 9) {
+        for (size_t bytes = HOOP_CELL_DATA_BYTES + 1; bytes <= HOOP_ONESHOT_MAX_BYTES; bytes *= 2) {
+            for (unsigned c = 0; c < HOOP_COLL_ALLTOALLV; c++) {
+                const enum hoop_collective collective = (enum hoop_collective)c;
+                const bool rooted = hoop_collective_is_rooted(collective);
+                const size_t cycle = hoop_board_cycle(collective, n, bytes);
+                assert_true(hoop_board_around(collective, n, bytes) >= 3);
+                assert_true(cycle <= HOOP_AREA_BYTES);
+                if (!rooted && n > 8 && collective != HOOP_COLL_BARRIER) {
+                    assert_true(cycle <= 3 * (bytes + 4096) || cycle * (n - 1) <= HOOP_AREA_BYTES);
+                }
+            }
+        }
+    }
+    assert_int_equal(hoop_board_cycle(HOOP_COLL_ALL_REDUCE, 8, 100), HOOP_BOARD_SETS * 4096);
+    assert_int_equal(hoop_board_cycle(HOOP_COLL_ALL_REDUCE, 64, 100), HOOP_BOARD_SETS * 1024);
+}
+
 /* ---- Any operations behind each other ------------------------------------------------------- */
 
 #define CALLS 400u
@@ -527,8 +550,9 @@ static void test_sites(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room), cmocka_unit_test(test_area),  cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_any),  cmocka_unit_test(test_apart), cmocka_unit_test(test_sites),
+        cmocka_unit_test(test_room),  cmocka_unit_test(test_area), cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_cycle), cmocka_unit_test(test_any),  cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_sites),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
 }

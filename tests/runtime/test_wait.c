@@ -224,30 +224,36 @@ static void test_usable(void **state)
     assert_true(three.set != two.set || three.set == 0);
 }
 
-/* hoop_cpus_are_few() for the ranks of one machine, each with {set, count, local_n}. */
-static bool few(uint32_t n, const struct hoop_cpus *given)
+/* hoop_cpus_shared_by() for the ranks of one machine, each with {set, count, local_n}. */
+static uint32_t shared_by(uint32_t n, const struct hoop_cpus *given)
 {
     struct hoop_cpus ranks[8];
     memcpy(ranks, given, n * sizeof(*ranks));
-    return hoop_cpus_are_few(ranks, n);
+    return hoop_cpus_shared_by(ranks, n);
 }
 
-static void test_few(void **state)
+static void test_shared(void **state)
 {
     (void)state;
     /* all ranks may use the same CPUs */
-    assert_false(few(1, (struct hoop_cpus[]){{5, 1, 0}}));
-    assert_false(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 2}}));
-    assert_true(few(3, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 0}, {5, 2, 0}}));
-    assert_true(few(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 4}})); /* two more ranks in no comm */
-    assert_true(few(2, (struct hoop_cpus[]){{0, 1, 0}, {0, 1, 0}})); /* with a quota */
+    assert_int_equal(shared_by(1, (struct hoop_cpus[]){{5, 1, 0}}), 0);
+    assert_int_equal(shared_by(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 2}}), 0);
+    assert_int_equal(shared_by(3, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 0}, {5, 2, 0}}), 2);
+    assert_int_equal(shared_by(4, (struct hoop_cpus[]){{5, 1, 0}, {5, 1, 0}, {5, 1, 0}, {5, 1, 0}}),
+                     4);
+    /* two more ranks in no comm */
+    assert_int_equal(shared_by(2, (struct hoop_cpus[]){{5, 2, 0}, {5, 2, 4}}), 1);
+    /* with a quota */
+    assert_int_equal(shared_by(2, (struct hoop_cpus[]){{0, 1, 0}, {0, 1, 0}}), 2);
     /* each rank is bound to one CPU, to two hardware threads of a core, or all ranks of a package
      * to that */
-    assert_false(few(3, (struct hoop_cpus[]){{7, 1, 3}, {5, 1, 3}, {6, 1, 3}}));
-    assert_false(few(3, (struct hoop_cpus[]){{7, 2, 8}, {5, 2, 8}, {6, 2, 8}}));
-    assert_false(few(4, (struct hoop_cpus[]){{7, 2, 4}, {5, 2, 4}, {7, 2, 4}, {5, 2, 4}}));
+    assert_int_equal(shared_by(3, (struct hoop_cpus[]){{7, 1, 3}, {5, 1, 3}, {6, 1, 3}}), 0);
+    assert_int_equal(shared_by(3, (struct hoop_cpus[]){{7, 2, 8}, {5, 2, 8}, {6, 2, 8}}), 0);
+    assert_int_equal(shared_by(4, (struct hoop_cpus[]){{7, 2, 4}, {5, 2, 4}, {7, 2, 4}, {5, 2, 4}}),
+                     0);
     /* two ranks bound to each of two CPUs */
-    assert_true(few(4, (struct hoop_cpus[]){{7, 1, 4}, {5, 1, 4}, {7, 1, 4}, {5, 1, 4}}));
+    assert_int_equal(shared_by(4, (struct hoop_cpus[]){{7, 1, 4}, {5, 1, 4}, {7, 1, 4}, {5, 1, 4}}),
+                     2);
 }
 
 int main(void)
@@ -259,7 +265,7 @@ int main(void)
         cmocka_unit_test(test_met),    cmocka_unit_test(test_in_vain),
         cmocka_unit_test(test_yields), cmocka_unit_test(test_naps),
         cmocka_unit_test(test_looks),  cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_usable), cmocka_unit_test(test_few),
+        cmocka_unit_test(test_usable), cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

@@ -123,7 +123,7 @@ static void test_threads(void **state)
 }
 
 /* Ranks 0 and 1 on one machine, rank 2 on another: which of them outnumber their CPUs? */
-static void check_cpus(const struct hoop_cpus cpus[3], bool crowded, bool oversubscribed)
+static void check_cpus(const struct hoop_cpus cpus[3], bool crowded, uint32_t oversubscribed)
 {
     const struct hoop_rendezvous rendezvous = job_meeting(1);
     for (uint32_t i = 0; i < 3; i++) {
@@ -150,11 +150,11 @@ static void test_cpus(void **state)
     (void)state;
     assert_int_equal(hoop_service_start(), HOOP_OK);
     /* separate hosts; containers of one host that share its CPUs, or have a quota */
-    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 2, 0}}, false, false);
-    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {1, 2, 0}}, true, true);
-    check_cpus((struct hoop_cpus[]){{1, 3, 0}, {1, 3, 0}, {1, 3, 0}}, false, false);
-    check_cpus((struct hoop_cpus[]){{0, 2, 0}, {0, 2, 0}, {0, 2, 0}}, false, false);
-    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 1, 2}}, false, true);
+    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 2, 0}}, false, 0);
+    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {1, 2, 0}}, true, 2);
+    check_cpus((struct hoop_cpus[]){{1, 3, 0}, {1, 3, 0}, {1, 3, 0}}, false, 0);
+    check_cpus((struct hoop_cpus[]){{0, 2, 0}, {0, 2, 0}, {0, 2, 0}}, false, 0);
+    check_cpus((struct hoop_cpus[]){{1, 2, 0}, {1, 2, 0}, {2, 1, 2}}, false, 1);
 }
 
 /* All ranks turn out to be on one machine: then nothing of the network is left. */
