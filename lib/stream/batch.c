@@ -241,7 +241,7 @@ static enum hoop_poll batch_wait_poll(void *arg, bool look)
     struct batch_wait *waiting = arg;
     struct hoop_batch *batch = &waiting->batch;
     const enum hoop_poll polled = hoop_batch_poll(batch, look);
-    if (polled == HOOP_POLL_BUSY) {
+    if (polled != HOOP_POLL_IDLE) { /* also when all is over: comms may go, with their sleepers */
         waiting->wait.n_sleepers = hoop_batch_sleepers(batch, waiting->sleepers, batch->n_comms);
     }
     return polled;

@@ -42,6 +42,14 @@ struct caller {
     char sentence[400];
 };
 
+/* Until a thread runs an operation. */
+static void await_inside(const struct hoop_comm *comm)
+{
+    while (atomic_load(&comm->waiting) == 0) {
+        usleep(100);
+    }
+}
+
 static void start(struct caller *caller, void *(*body)(void *), hoop_comm_t a, hoop_comm_t b)
 {
     *caller = (struct caller){.comms = {a, b}};
@@ -280,7 +288,7 @@ static void test_leave_with_work_inside(void **state)
         assert_int_equal(hoop_stream_create(&stream), HOOP_OK);
         if (queued == 0) {
             start(&caller, call_until_it_fails, comms[0], NULL);
-            usleep(20000);
+            await_inside(comms[0]);
         } else {
             hoop_all_reduce(&x, &x, 1, HOOP_INT64, HOOP_SUM, comms[0], stream);
         }
@@ -353,11 +361,57 @@ static void test_abort_of_a_group(void **state)
     make(a);
     make(b);
     start(&caller, call_in_group, a[0], b[0]);
-    usleep(50000);
+    await_inside(a[0]);
+    await_inside(b[0]);
     assert_int_equal(hoop_comm_abort(a[0]), HOOP_OK);
     assert_int_equal(hoop_comm_abort(b[0]), HOOP_OK);
     pthread_join(caller.thread, NULL);
     assert_int_equal(caller.result, HOOP_ABORTED);
+    for (int i = 0; i < 2; i++) {
+        hoop_comm_destroy(a[i]);
+        hoop_comm_destroy(b[i]);
+    }
+}
+
+/* Used in place of hoop_links_get(), by a group on `first` and a comm that is always polled after
+ * it. Lets the operation on `first` begin to sleep, and then complete; once it is over the comm is
+ * aborted, and the other one fails in the same poll. */
+static struct {
+    hoop_comm_t first, its_peer;
+    bool called;
+} ends;
+
+static hoop_result_t link_after_an_end(void *arg, uint32_t peer, uint32_t lane, bool sending,
+                                       struct hoop_link **ret_link)
+{
+    (void)arg, (void)peer, (void)lane, (void)sending, (void)ret_link;
+    if (ends.first->waiting != 0) {
+        if (!ends.called && *ends.first->sleeper.sleeping != 0) {
+            ends.called = true;
+            assert_int_equal(sum_one(ends.its_peer), HOOP_OK);
+        }
+        return HOOP_AGAIN;
+    }
+    assert_int_equal(hoop_comm_abort(ends.first), HOOP_OK);
+    assert_int_equal(hoop_comm_abort(ends.its_peer), HOOP_OK); /* the last to unmap the board */
+    return hoop_error(HOOP_SYSTEM_ERROR, "no link");
+}
+
+/* When a group's work on a comm is over the comm may go, while the group has not returned yet. */
+static void test_abort_before_a_group_returns(void **state)
+{
+    (void)state;
+    hoop_comm_t a[2], b[2];
+    struct caller caller;
+    make(a);
+    make(b);
+    ends.first = a[0];
+    ends.its_peer = a[1];
+    b[0]->operation.env.over_links = true;
+    b[0]->operation.env.link = link_after_an_end;
+    start(&caller, call_in_group, a[0], b[0]);
+    pthread_join(caller.thread, NULL);
+    assert_int_equal(caller.result, HOOP_SYSTEM_ERROR);
     for (int i = 0; i < 2; i++) {
         hoop_comm_destroy(a[i]);
         hoop_comm_destroy(b[i]);
@@ -400,7 +454,7 @@ static void test_cancelled_inside(void **state)
         struct caller caller;
         make(comms);
         start(&caller, call_until_it_fails, comms[0], NULL);
-        usleep(20000);
+        await_inside(comms[0]);
         assert_int_equal(pthread_cancel(caller.thread), 0);
         hoop_all_reduce(in, out, counts[i], HOOP_FLOAT32, HOOP_SUM, comms[1], NULL);
         assert_int_equal(hoop_comm_abort(comms[0]), HOOP_OK);
@@ -419,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_tombstone),
         cmocka_unit_test(test_revoke),
         cmocka_unit_test(test_abort_of_a_group),
+        cmocka_unit_test(test_abort_before_a_group_returns),
         cmocka_unit_test(test_end_inside_own_group),
         cmocka_unit_test(test_cancelled_inside),
         cmocka_unit_test(test_abort_after_finalize),
