@@ -54,25 +54,29 @@ static int wait_membarrier(int command)
 
 /* ---- membarrier ----------------------------------------------------------------------------- */
 
+/* LOST: it worked before, and others rely on it. */
+enum { MEMBARRIER_MISSING, MEMBARRIER_WORKS, MEMBARRIER_LOST };
+
 static pthread_once_t membarrier_once = PTHREAD_ONCE_INIT;
-static _Atomic bool membarrier_works, membarrier_lost;
+static _Atomic int membarrier_state;
 
 static void membarrier_register(void)
 {
-    membarrier_works = wait_membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+    membarrier_state = wait_membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0
+                           ? MEMBARRIER_WORKS
+                           : MEMBARRIER_MISSING;
 }
 
 bool hoop_membarrier_ready(void)
 {
     pthread_once(&membarrier_once, membarrier_register);
-    return atomic_load_explicit(&membarrier_works, memory_order_relaxed);
+    return atomic_load_explicit(&membarrier_state, memory_order_relaxed) == MEMBARRIER_WORKS;
 }
 
-/* It worked before, and others rely on it: a seccomp filter must have come later. */
+/* A seccomp filter must have come later. */
 static void membarrier_lose(int err)
 {
-    atomic_store(&membarrier_works, false);
-    if (!atomic_exchange(&membarrier_lost, true)) {
+    if (atomic_exchange(&membarrier_state, MEMBARRIER_LOST) != MEMBARRIER_LOST) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT,
                  "membarrier() worked and now fails: %s (a seccomp filter?); from now on every "
                  "sleep and every change of threads waits 0.1 ms instead",
@@ -86,7 +90,7 @@ void hoop_membarrier(void)
     if (hoop_membarrier_ready() && wait_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0) {
         membarrier_lose(errno);
     }
-    if (atomic_load_explicit(&membarrier_lost, memory_order_relaxed)) {
+    if (atomic_load_explicit(&membarrier_state, memory_order_relaxed) == MEMBARRIER_LOST) {
         /* No core delays a store for as long as that. */
         hoop_wait_briefly();
     }
