@@ -228,8 +228,9 @@ static hoop_result_t driver_run(struct hoop_comm *comm, const struct hoop_reques
 {
     hoop_result_t result = HOOP_OK;
     if (__builtin_expect(
-            atomic_load_explicit(&comm->closed, memory_order_relaxed) != 0 ||
-                comm->failed != HOOP_OK ||
+            /* acquires what a birth in the background has made */
+            atomic_load_explicit(&comm->closed, memory_order_acquire) != 0 ||
+                atomic_load_explicit(&comm->failed, memory_order_relaxed) != HOOP_OK ||
                 atomic_load_explicit(&comm->board.head->failed, memory_order_relaxed) != 0,
             0)) {
         result = hoop_comm_check_born(comm);
