@@ -19,7 +19,6 @@ INVALID_USAGE = 5
 IN_PROGRESS = 7
 TIMEOUT = 64
 SLICE = 0.1  # seconds after which a wait lets signal handlers run
-_SLICE_MS = round(SLICE * 1000)
 UNDEFINED_INT = -(2**31)
 
 
@@ -270,17 +269,15 @@ def config(
 
 
 def wait_ticket(ticket: TicketStruct, timeout: float | None) -> int:
-    """hoop_ticket_wait() in slices, between which signal handlers run, and may raise."""
-    if timeout is None:
-        while (result := lib.hoop_ticket_wait(ticket, _SLICE_MS)) == TIMEOUT:
-            if lib.hoop_ticket_query(ticket) != IN_PROGRESS:
-                break
-        return result
-    until = time.monotonic() + timeout
+    """hoop_ticket_wait() in slices, between which signal handlers run, and may raise. Returns the ticket's result,
+    which may be TIMEOUT, too; IN_PROGRESS: it is not complete after timeout seconds."""
+    until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         left = until - time.monotonic()
         result = lib.hoop_ticket_wait(ticket, max(0, round(min(left, SLICE) * 1000)))
-        if left <= SLICE or result != TIMEOUT or lib.hoop_ticket_query(ticket) != IN_PROGRESS:
+        if result == TIMEOUT:  # of the wait: by now the ticket may be complete
+            result = lib.hoop_ticket_query(ticket)
+        if result != IN_PROGRESS or left <= SLICE:
             return result
 
 

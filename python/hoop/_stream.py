@@ -10,7 +10,7 @@ from ctypes import byref, c_int, c_void_p
 from typing import Any, Sequence
 
 from ._end import opened
-from ._native import IN_PROGRESS, OK, TicketStruct, check, error, lib, wait_ticket
+from ._native import IN_PROGRESS, OK, TIMEOUT, TicketStruct, check, error, lib, wait_ticket
 
 
 class Ticket:
@@ -39,9 +39,8 @@ class Ticket:
         """Waits, at most timeout seconds; then it raises TimedOut, which has no other effect. Raises the
         first failure among the operations since the ticket before this one. An exception of a signal
         handler, such as KeyboardInterrupt, is raised, too; the operations go on."""
-        result = wait_ticket(self._last, timeout)
-        if lib.hoop_ticket_query(self._last) == IN_PROGRESS:
-            raise error(result)
+        if wait_ticket(self._last, timeout) == IN_PROGRESS:
+            raise error(TIMEOUT)
         self.done()
 
 

@@ -1,6 +1,7 @@
 """Tests of the API of hoop: every operation over threads, errors, memory, and jobs of processes."""
 
 import array
+import contextlib
 import copy
 import ctypes
 import gc
@@ -184,6 +185,26 @@ class Streams(unittest.TestCase):
         other.all_reduce(np.ones(1000, "f4"))
         for one in (stream, comm, other):
             one.close()
+
+    def test_a_ticket_that_completes_when_a_wait_ends(self):
+        comm, other = hoop.Comm.threads(2)
+        wait = lib.hoop_ticket_wait
+
+        def slow(ticket, _ms):  # another thread has the GIL when the wait has timed out
+            result = wait(ticket, 0)
+            other.all_reduce(np.ones(4))
+            while lib.hoop_ticket_query(ticket) == hoop._native.IN_PROGRESS:
+                time.sleep(0.001)
+            return result
+
+        with contextlib.closing(hoop.Stream()) as stream:
+            for timeout in (None, 0.01, 60):
+                comm.all_reduce(np.ones(4), stream=stream)
+                ticket = stream.record()
+                with unittest.mock.patch.object(lib, "hoop_ticket_wait", slow):
+                    self.assertEqual(hoop._native.wait_ticket(ticket._last, timeout), hoop._native.OK)
+        comm.close()
+        other.close()
 
     def test_a_ticket_waits_no_longer_than_it_is_told(self):
         comm, other = hoop.Comm.threads(2)

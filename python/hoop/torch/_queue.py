@@ -95,7 +95,7 @@ class Queued(Job):
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self._over:
             result = wait_ticket(self.ticket, timeout.total_seconds() if timeout else None)
-            if result == TIMEOUT and _query(self.ticket) == IN_PROGRESS:
+            if result == IN_PROGRESS:
                 raise self._late(timeout)
             self._complete(result)
         if self._error is not None:
