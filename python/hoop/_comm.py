@@ -73,11 +73,24 @@ class _Open(threading.local):
     """A thread's open groups, and what their operations need until the outermost group ends."""
 
     depth = 0
-    held: list[tuple[Stream | None, Any]] = []
+    held: list[Any] = []  # of the operations that the group's end waits for
+    queued: list[tuple[Stream, Any]] = []  # what streams hold for the others
     waits: list[c_void_p] = []  # the comms whose operations the group's end waits for
 
 
 _open = _Open()
+
+
+def _all_queued() -> BaseException | None:
+    """The outermost group has ended. Returns the first failure."""
+    queued, _open.queued, _open.held, _open.waits = _open.queued, [], [], []
+    failed: BaseException | None = None
+    for stream, held in queued:
+        try:
+            stream._queued(held)
+        except BaseException as caught:  # the others must be told in any case
+            failed = failed or caught
+    return failed
 
 
 @contextlib.contextmanager
@@ -87,25 +100,21 @@ def group() -> Iterator[None]:
     of one comm in the order of the calls, but all sends and receives at the same time."""
     check(lib.hoop_group_start())
     if not _open.depth:
-        _open.held, _open.waits = [], []
+        _open.held, _open.queued, _open.waits = [], [], []
     _open.depth += 1
     failed: BaseException | None = None
     try:
         yield
     finally:
-        inside = (time_ns(), *_open.waits) if _open.depth == 1 else ()
-        ended = lib.hoop_group_end()  # in any case: else the group would stay open
-        inside = ()
-        failed = error(ended) if ended != OK else None
         _open.depth -= 1
-        if not _open.depth:
-            held, _open.held, _open.waits = _open.held, [], []
-            for stream, buffers in held:
-                try:
-                    if stream is not None:
-                        stream._hold(buffers)
-                except BaseException as caught:  # the other buffers must be held in any case
-                    failed = failed or caught
+        inside = () if _open.depth else (time_ns(), *_open.waits)
+        try:  # a signal handler may raise when the call has returned
+            ended = lib.hoop_group_end()  # in any case: else the group would stay open
+            failed = error(ended) if ended != OK else None
+        finally:
+            inside = ()
+            if not _open.depth:
+                failed = failed or _all_queued()
     if failed is not None:
         raise failed
 
@@ -439,21 +448,32 @@ class Comm:
     def _call(self, function, *arguments: Any, stream: Stream | None, hold: Any = None) -> None:
         handle = self._alive()
         if stream is None:
+            if _open.depth:
+                _open.held.append((self, hold))
             inside = time_ns(), handle
             result = function(*arguments, handle, None)
             inside = ()
         elif not isinstance(stream, Stream):
             raise TypeError(f"stream is {type(stream).__name__}, not a hoop.Stream")
         else:
-            result = function(*arguments, handle, stream._alive())
+            result = self._queue(function, arguments, handle, stream, hold)
         if result != OK:
             raise error(result)
+        if _open.depth and stream is None:
+            _open.waits.append(handle)
+
+    def _queue(self, function, arguments: tuple[Any, ...], handle: c_void_p, stream: Stream, hold: Any) -> int:
+        """Queues an operation. The stream holds its buffers from before the call on, since a signal handler may
+        raise as soon as it returns."""
+        queue = stream._alive()
+        held = stream._hold((self, hold))
         if _open.depth:
-            _open.held.append((stream, (self, hold)))
-            if stream is None:
-                _open.waits.append(handle)
-        elif stream is not None:
-            stream._hold((self, hold))
+            _open.queued.append((stream, held))
+            return function(*arguments, handle, queue)
+        try:
+            return function(*arguments, handle, queue)
+        finally:
+            stream._queued(held)
 
 
 def _int(number: Any) -> int:

@@ -44,6 +44,18 @@ class Ticket:
         self.done()
 
 
+class _Held:
+    """What an operation needs until it is complete. The ticket is behind it; None: it is not queued yet. fresh: it
+    was queued after the user's last record()."""
+
+    __slots__ = ("buffers", "fresh", "ticket")
+
+    def __init__(self, buffers: Any) -> None:
+        self.buffers = buffers
+        self.fresh = False
+        self.ticket: TicketStruct | None = None
+
+
 class Stream:
     """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
 
@@ -58,10 +70,8 @@ class Stream:
         # Guards what follows, as calls by ctypes let other threads run. Reentrant, because a buffer that is
         # released may have a finalizer that queues something.
         self._lock = threading.RLock()
-        # The buffers of each operation, with a ticket behind it. The last _fresh of them were queued after the
-        # user's last record(), as was the complete operation in _failed.
-        self._held: deque[tuple[TicketStruct, Any]] = deque()
-        self._fresh = 0
+        self._held: deque[_Held] = deque()
+        # The first operation that has failed, is released, and was queued after the user's last record().
         self._failed: list[TicketStruct] = []
         self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
         self._close.atexit = False
@@ -74,9 +84,11 @@ class Stream:
         """A ticket for everything that was queued so far."""
         with self._lock:
             last = self._record()
-            fresh = [ticket for ticket, _ in self._held][len(self._held) - self._fresh :]
-            made = Ticket(last, [*self._failed, *fresh])
-            self._failed, self._fresh = [], 0
+            fresh = [held for held in self._held if held.fresh]
+            made = Ticket(last, [*self._failed, *(held.ticket for held in fresh)])
+            self._failed = []
+            for held in fresh:
+                held.fresh = False
         return made
 
     def _record(self) -> TicketStruct:
@@ -138,18 +150,28 @@ class Stream:
             raise ValueError("this stream is closed")
         return self._handle
 
-    def _hold(self, buffers: Any) -> None:
+    def _hold(self, buffers: Any) -> _Held:
+        """Holds what an operation needs that is about to be queued. If a signal handler raises an exception before
+        _queued(), the stream holds it until it is closed."""
+        held = _Held(buffers)
         with self._lock:
             self._release()
-            self._held.append((self._record(), buffers))
-            self._fresh += 1
+            self._held.append(held)
+        return held
+
+    def _queued(self, held: _Held) -> None:
+        """The operation is queued, or will not be."""
+        with self._lock:
+            held.ticket = self._record()
+            held.fresh = True
 
     def _release(self) -> None:
         """Releases the buffers of complete operations."""
         with self._lock:
-            while self._held and (result := lib.hoop_ticket_query(self._held[0][0])) != IN_PROGRESS:
-                ticket, _ = self._held.popleft()
-                if len(self._held) < self._fresh:
-                    self._fresh -= 1
-                    if result != OK and not self._failed:
-                        self._failed.append(ticket)
+            while self._held and (ticket := self._held[0].ticket) is not None:
+                result = lib.hoop_ticket_query(ticket)
+                if result == IN_PROGRESS:
+                    break
+                held = self._held.popleft()
+                if held.fresh and result != OK and not self._failed:
+                    self._failed.append(ticket)

@@ -91,6 +91,10 @@ class Collectives(unittest.TestCase):
         ranks(2, lambda comm: comm.barrier())
 
 
+def raise_after(_result):
+    raise KeyboardInterrupt
+
+
 class Streams(unittest.TestCase):
     def test_queued_operations_run_in_order(self):
         def body(comm):
@@ -128,6 +132,27 @@ class Streams(unittest.TestCase):
         for one in (stream, comm, other):
             one.close()
 
+    def test_a_signal_handler_frees_nothing_that_runs(self):
+        # One that raises does so when a call of the library has returned.
+        comm, other = hoop.Comm.threads(2)
+        for name, grouped in (("hoop_all_reduce", False), ("hoop_all_reduce", True), ("hoop_group_end", True)):
+            stream, gone, call = hoop.Stream(), [], getattr(lib, name)
+            x = hoop.empty(1000)
+            weakref.finalize(x.base if x.base is not None else x, gone.append, 1)
+            with unittest.mock.patch.object(lib, name, lambda *given: raise_after(call(*given))):
+                with self.assertRaises(KeyboardInterrupt), hoop.group() if grouped else contextlib.nullcontext():
+                    comm.all_reduce(x, stream=stream)
+            del x
+            gc.collect()
+            self.assertEqual((gone, stream.idle(), hoop._comm._open.depth), ([], False, 0))
+            other.all_reduce(np.ones(1000, "f4"))
+            stream.synchronize()
+            gc.collect()
+            self.assertEqual(gone, [1])
+            stream.close()
+        comm.close()
+        other.close()
+
     def test_the_stream_keeps_a_comm_alive(self):
         comm, other = hoop.Comm.threads(2)
         stream, known = hoop.Stream(), weakref.ref(comm)
@@ -146,11 +171,13 @@ class Streams(unittest.TestCase):
 
     def test_a_group_holds_what_it_can(self):
         comm, first, second = hoop.Comm.threads(1)[0], hoop.Stream(), hoop.Stream()
-        with unittest.mock.patch.object(first, "_hold", side_effect=MemoryError):
+        with unittest.mock.patch.object(first, "_queued", side_effect=MemoryError):
             with self.assertRaises(MemoryError), hoop.group():
                 comm.all_reduce(np.ones(4), stream=first)
                 comm.all_reduce(np.ones(4), stream=second)
-        self.assertEqual(len(second._held), 1)
+        self.assertEqual((len(first._held), len(second._held)), (1, 1))
+        second.synchronize()
+        self.assertEqual((len(first._held), len(second._held)), (1, 0))
         for one in (first, second, comm):
             one.close()
 
@@ -172,7 +199,7 @@ class Streams(unittest.TestCase):
         del x
         last = stream.record()
         other.all_reduce(np.ones(1000, "f4"))
-        while query(stream._held[0][0]) == hoop._native.IN_PROGRESS:
+        while query(stream._held[0].ticket) == hoop._native.IN_PROGRESS:
             time.sleep(0.001)
         with unittest.mock.patch.object(hoop._comm.lib, "hoop_ticket_query", slow):
             threads = [threading.Thread(target=stream._release) for _ in range(2)]
