@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define CONNECTION_READS 16    /* per wake-up, for fairness to other connections */
-#define CONNECTION_RETRY_MS 1u /* after ETOOMANYREFS */
+#define CONNECTION_RETRY_MS 1u /* when the kernel lacks memory, or has too much in flight */
 
 enum connection_state {
     CONNECTION_CONNECTING, /* TCP: connect() has not finished */
@@ -144,6 +144,8 @@ static void connection_say_reject(struct hoop_connection *connection)
     }
     if (hoop_frame_queue_put(out, &frame.header, NULL, 0) == HOOP_OK) {
         (void)connection_send_queued(connection);
+    } else if (connection->other != NULL) {
+        connection->other->failure = connection->failure;
     }
 }
 
@@ -210,10 +212,10 @@ static void connection_watch(const struct hoop_connection *connection)
 /* Handles a failed send. Returns true if the message is to be sent later. */
 static bool connection_send_later(struct hoop_connection *connection, int err)
 {
-    if (err == EAGAIN || err == ENOBUFS) {
+    if (err == EAGAIN) {
         return true;
     }
-    if (err == ETOOMANYREFS) {
+    if (err == ETOOMANYREFS || err == ENOBUFS || err == ENOMEM) {
         hoop_timer_start(connection->timer, CONNECTION_RETRY_MS, 0);
         connection->retrying = true;
         return true;
@@ -249,6 +251,13 @@ static void connection_put(struct hoop_connection *connection,
     if (connection->state == CONNECTION_CLOSED || connection->broken) {
         return;
     }
+    if (connection->reader == NULL && connection->fd >= 0 && connection->queue.count == 0) {
+        /* a packet is sent as a whole or not at all, so no copy and no duplicates are needed */
+        const ssize_t sent = hoop_socket_send(connection->fd, frame, frame->bytes, fds, fd_count);
+        if (sent >= 0 || !connection_send_later(connection, (int)-sent)) {
+            return;
+        }
+    }
     const hoop_result_t result =
         hoop_frame_queue_put(connection_out(connection), frame, fds, fd_count);
     if (result != HOOP_OK) {
@@ -260,17 +269,8 @@ static void connection_put(struct hoop_connection *connection,
 void hoop_connection_send(struct hoop_connection *connection, const struct hoop_frame_header *frame,
                           const int *fds, uint32_t fd_count)
 {
-    const bool near = connection->reader == NULL;
-    assert(fd_count <= (near ? HOOP_MAX_FDS : 0) && frame->bytes <= sizeof(union hoop_frame));
-    assert(connection->state >= CONNECTION_OPEN);
-    if (near && connection->fd >= 0 && connection->state == CONNECTION_OPEN &&
-        !connection->broken && connection->queue.count == 0) {
-        /* a packet is sent as a whole or not at all, so no copy and no duplicates are needed */
-        const ssize_t sent = hoop_socket_send(connection->fd, frame, frame->bytes, fds, fd_count);
-        if (sent >= 0 || !connection_send_later(connection, (int)-sent)) {
-            return;
-        }
-    }
+    assert(fd_count <= (connection->reader == NULL ? HOOP_MAX_FDS : 0));
+    assert(connection->state >= CONNECTION_OPEN && frame->bytes <= sizeof(union hoop_frame));
     connection_put(connection, frame, fds, fd_count);
 }
 

@@ -178,6 +178,25 @@ struct queue_letter {
     _Alignas(struct hoop_frame_header) uint8_t data[];
 };
 
+/* For a message when there is no memory: most are sent at once, so that one is enough. */
+static union {
+    struct queue_letter letter;
+    uint8_t room[sizeof(struct queue_letter) + sizeof(union hoop_frame)];
+} queue_spare;
+
+/* Returns NULL if there is no memory. */
+static struct queue_letter *queue_alloc(uint32_t bytes)
+{
+    struct queue_letter *letter = malloc(sizeof(*letter) + bytes);
+    if (letter == NULL && queue_spare.letter.bytes == 0) {
+        letter = &queue_spare.letter;
+    }
+    if (letter != NULL) {
+        *letter = (struct queue_letter){.bytes = bytes};
+    }
+    return letter;
+}
+
 static struct queue_letter *queue_letter(struct hoop_list_node *node)
 {
     return HOOP_CONTAINER_OF(node, struct queue_letter, node);
@@ -195,7 +214,11 @@ static void queue_free(struct queue_letter *letter)
         close(letter->fds[i]);
     }
     hoop_secret_wipe(letter->data, letter->bytes); /* a ROSTER holds a secret */
-    free(letter);
+    if (letter == &queue_spare.letter) {
+        letter->bytes = 0;
+    } else {
+        free(letter);
+    }
 }
 
 static void queue_remove(struct hoop_frame_queue *queue, struct queue_letter *letter)
@@ -240,14 +263,10 @@ hoop_result_t hoop_frame_queue_put(struct hoop_frame_queue *queue,
     if (queue->count >= QUEUE_COUNT) {
         return hoop_error(HOOP_REMOTE_ERROR, "it leaves %u messages unread", queue->count);
     }
-    struct queue_letter *letter = malloc(sizeof(*letter) + frame->bytes);
+    struct queue_letter *letter = queue_alloc(frame->bytes);
     if (letter == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a message");
     }
-    letter->node = (struct hoop_list_node){.next = NULL};
-    letter->bytes = frame->bytes;
-    letter->sent = 0;
-    letter->fd_count = 0;
     memcpy(letter->data, frame, frame->bytes);
     if (!queue_duplicate(letter, fds, fd_count)) {
         const int err = errno;
