@@ -12,6 +12,10 @@
  * little, and every newcomer keeps its place for at least ENDPOINT_PAUSE_MS, which suffices for a
  * proof in a local network. Meanwhile others wait in the kernel's queue. On one machine only
  * connections that the kernel says are another user's count.
+ *
+ * An endpoint starves while it cannot let in anybody, for want of descriptors or memory. It then
+ * has little patience with unproven connections, which take descriptors; so it starves for long
+ * only if this process has used up its own. Those who may be expected here cannot be known then.
  */
 #include "control/endpoint.h"
 #include "base/clock.h"
@@ -29,6 +33,7 @@
 #define ENDPOINT_LOOK_MS 500u
 #define ENDPOINT_ACCEPTS 32 /* newcomers before a pause; also per wake-up */
 #define ENDPOINT_PAUSE_MS 5u
+#define ENDPOINT_STARVED_MS 50u /* between attempts */
 
 /* An address from which a proof has come, and the crowd of connections from there. */
 struct endpoint_crowd {
@@ -55,6 +60,7 @@ struct hoop_endpoint {
     struct hoop_timer *look;       /* for overdue clients; also ends a pause */
     uint64_t round_ns;             /* when this round of newcomers began */
     uint32_t round;                /* newcomers in it */
+    uint64_t starved_ms;           /* for how long it could not let in anybody */
     struct hoop_list_node clients; /* the oldest first */
     struct hoop_list_node trusted; /* crowds */
     struct hoop_list_node expectations;
@@ -251,20 +257,21 @@ static void endpoint_pause(struct hoop_endpoint *endpoint, uint64_t ms)
     hoop_timer_start(endpoint->look, ms, ENDPOINT_LOOK_MS);
 }
 
-/* Takes in an accepted socket. Returns false if it is another user's, or there is no memory. */
-static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
+/* Takes in an accepted socket, which may be another user's. */
+static hoop_result_t endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
 {
     struct endpoint_client *client = calloc(1, sizeof(*client));
     if (client == NULL) {
         hoop_fork_close(fd);
-        return false;
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a connection");
     }
     (void)hoop_socket_peer(fd, &client->from);
-    if (hoop_connection_accept(fd, &endpoint_client_owner, client, &client->connection) !=
-        HOOP_OK) {
+    const hoop_result_t result =
+        hoop_connection_accept(fd, &endpoint_client_owner, client, &client->connection);
+    if (result != HOOP_OK) {
         endpoint_tell(endpoint, HOOP_SYSTEM_ERROR, hoop_thread_error());
         free(client);
-        return false;
+        return result;
     }
     client->endpoint = endpoint;
     client->crowd = endpoint_crowd_of(endpoint, &client->from);
@@ -274,7 +281,7 @@ static bool endpoint_take_in(struct hoop_endpoint *endpoint, int fd)
         hoop_timer_start(endpoint->look, ENDPOINT_LOOK_MS, ENDPOINT_LOOK_MS);
     }
     hoop_list_push_back(&endpoint->clients, &client->node);
-    return true;
+    return HOOP_OK;
 }
 
 /* Counts a newcomer that may be a stranger. Returns true if it is time for a pause. */
@@ -288,28 +295,43 @@ static bool endpoint_is_flooded(struct hoop_endpoint *endpoint)
     return ++endpoint->round >= ENDPOINT_ACCEPTS;
 }
 
+/* Nobody can be let in, with the thread's sentence. The log has to say it, since clients, which
+ * stay in the kernel's queue, cannot know; and if it lasts, whoever expects them. */
+static void endpoint_starve(struct hoop_endpoint *endpoint, hoop_result_t code)
+{
+    struct hoop_failure why = {.code = HOOP_OK};
+    (void)hoop_failure_take(&why, code, -1);
+    if (!endpoint->warned) {
+        endpoint->warned = true;
+        hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", endpoint->text, why.text);
+    }
+    endpoint->starved_ms += ENDPOINT_STARVED_MS;
+    endpoint_pause(endpoint, ENDPOINT_STARVED_MS);
+    HOOP_LIST_EACH(struct hoop_expectation, expectation, &endpoint->expectations, node) {
+        if (expectation->starved != NULL) {
+            expectation->starved(expectation->arg, endpoint->starved_ms, &why);
+        }
+    }
+}
+
 static void endpoint_ready(void *arg, unsigned events)
 {
     struct hoop_endpoint *endpoint = arg;
     (void)events;
     for (int i = 0; i < ENDPOINT_ACCEPTS; i++) {
         int fd = -1;
-        const hoop_result_t result = hoop_socket_accept(endpoint->fd, &fd);
-        if (result == HOOP_AGAIN) {
+        hoop_result_t result = hoop_socket_accept(endpoint->fd, &fd);
+        const bool nobody = result == HOOP_AGAIN;
+        result = result == HOOP_OK ? endpoint_take_in(endpoint, fd) : result;
+        if (result == HOOP_SYSTEM_ERROR || result == HOOP_OUT_OF_MEMORY) {
+            endpoint_starve(endpoint, result);
             return;
         }
-        if (result != HOOP_OK) {
-            /* Out of descriptors: the connection stays in the kernel's queue, so pause before the
-             * next attempt. The log has to say it, since the client cannot know. */
-            if (!endpoint->warned) {
-                endpoint->warned = true;
-                hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "%s: %s", endpoint->text,
-                         hoop_thread_error());
-            }
-            endpoint_pause(endpoint, ENDPOINT_LOOK_MS);
+        endpoint->starved_ms = 0;
+        if (nobody) {
             return;
         }
-        const bool known = endpoint_take_in(endpoint, fd) && !endpoint_is_far(endpoint);
+        const bool known = result == HOOP_OK && !endpoint_is_far(endpoint);
         if (!known && endpoint_is_flooded(endpoint)) {
             endpoint_pause(endpoint, ENDPOINT_PAUSE_MS);
             return;
@@ -321,9 +343,10 @@ static void endpoint_look(void *arg)
 {
     struct hoop_endpoint *endpoint = arg;
     const uint64_t now = hoop_now_ns();
+    const uint64_t ms = endpoint->starved_ms > 0 ? ENDPOINT_LOOK_MS : ENDPOINT_PATIENCE_MS;
     hoop_watch_want(endpoint->watch, HOOP_WATCH_READ);
     HOOP_LIST_EACH(struct endpoint_client, client, &endpoint->clients, node) {
-        if (now - client->since_ns > ENDPOINT_PATIENCE_MS * HOOP_NS_PER_MS) {
+        if (now - client->since_ns > ms * HOOP_NS_PER_MS) {
             endpoint_tell(endpoint, HOOP_NOT_AUTHENTICATED,
                           "it did not prove in time that it knows the secret");
             client_dismiss(client);

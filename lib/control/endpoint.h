@@ -23,6 +23,9 @@ struct hoop_expectation {
     const char *label;
     /* Called for each proven connection, which it adopts or destroys. */
     void (*opened)(void *arg, struct hoop_connection *connection);
+    /* Called again and again while somebody, who may be expected, waits and cannot be let in for
+     * want of descriptors or memory, so far for ms. Must not remove expectations. May be NULL. */
+    void (*starved)(void *arg, uint64_t ms, const struct hoop_failure *why);
     void *arg;
 };
 

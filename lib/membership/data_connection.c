@@ -171,6 +171,12 @@ void hoop_member_dial(struct hoop_member *member, uint32_t rank, uint32_t lane,
 
 /* ---- Expecting ---------------------------------------------------------------------------- */
 
+static void data_starved(void *arg, uint64_t ms, const struct hoop_failure *why)
+{
+    const struct data_link *link = arg;
+    hoop_member_starved(link->member, ms, why);
+}
+
 static void data_opened(void *arg, struct hoop_connection *connection)
 {
     data_hand_over(arg, false, connection);
@@ -223,6 +229,7 @@ static hoop_result_t data_expect(void *arg)
                   .lane = link->lane},
         .secret = &member->secret,
         .opened = data_opened,
+        .starved = data_starved,
         .arg = link,
     };
     hoop_endpoint_expect(member->data_endpoint, &link->expectation);

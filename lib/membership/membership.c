@@ -368,6 +368,27 @@ static void member_raise(void *arg)
     }
 }
 
+void hoop_member_fail(struct hoop_member *member, const struct hoop_failure *failure)
+{
+    struct member_alarm alarm = {.member = member, .failure = *failure};
+    member->events.failed(member->events.arg, failure);
+    member_raise(&alarm);
+}
+
+void hoop_member_starved(void *arg, uint64_t ms, const struct hoop_failure *why)
+{
+    struct hoop_member *member = arg;
+    const uint64_t patience_ms = member->roster.dead_after_ms / 2;
+    const uint64_t now = hoop_now_ns();
+    struct hoop_failure failure = {.code = HOOP_OK};
+    if (member->state == HOOP_MEMBER_IN && ms >= patience_ms && member->waiting_ns < now &&
+        now - member->waiting_ns >= patience_ms * HOOP_NS_PER_MS) {
+        (void)hoop_failure_set(&failure, why->code, (int)member->join.rank, "rank %u: %s",
+                               member->join.rank, why->text);
+        hoop_member_fail(member, &failure);
+    }
+}
+
 void hoop_member_raise(struct hoop_member *member, const struct hoop_failure *failure)
 {
     assert(failure->code != HOOP_OK && failure->code != HOOP_IN_PROGRESS);

@@ -124,6 +124,13 @@ extern struct hoop_list_node hoop_members;
 void hoop_member_enter(struct hoop_member *member);
 /* Fails the join for this reason if it is under way. */
 void hoop_member_give_up(struct hoop_member *member, hoop_result_t code, const char *why);
+/* The comm fails because of this rank. */
+void hoop_member_fail(struct hoop_member *member, const struct hoop_failure *failure);
+/* For expectations; arg is the member. Whoever cannot be let in may be awaited: if an operation
+ * here waits, too, the comm fails in half the time after which others would take this process for
+ * dead.
+ */
+void hoop_member_starved(void *arg, uint64_t ms, const struct hoop_failure *why);
 /* This process's member with that rank in that comm, if it has its roster; else NULL. */
 struct hoop_member *hoop_member_find(uint64_t comm_id, uint32_t rank);
 /* Like hoop_peer_describe(), but also before the roster is complete. */

@@ -435,6 +435,7 @@ hoop_result_t hoop_peer_begin(struct hoop_member *member)
         .hello = {.kind = HOOP_HELLO_PEER, .comm_id = member->roster.comm_id},
         .secret = &member->secret,
         .opened = peer_opened,
+        .starved = hoop_member_starved,
         .arg = member,
     };
     member->far_expected = member->near_expected;

@@ -62,15 +62,14 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
 static void request_fail_here(const struct hoop_peer_request *request, hoop_result_t code,
                               const char *why)
 {
-    const struct hoop_member *member = request->member;
-    const struct hoop_member_events *events = &member->events;
+    struct hoop_member *member = request->member;
     char who[160];
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     hoop_member_describe(member, request->rank, who, sizeof(who));
     (void)hoop_failure_set(&failure, code, (int)member->join.rank, "rank %u cannot reach %s: %s",
                            member->join.rank, who, why);
     request_tell(request, &failure);
-    events->failed(events->arg, &failure);
+    hoop_member_fail(member, &failure);
 }
 
 void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,

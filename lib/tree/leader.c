@@ -163,13 +163,22 @@ void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int r
     hoop_leader_fail(leader, &failure, false);
 }
 
-void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code)
+/* "the leader (pid 7, host h): why" */
+static void leader_blame(const struct hoop_leader *leader, hoop_result_t code, const char *why,
+                         struct hoop_failure *ret)
 {
     char host[HOOP_NAME_BYTES];
     hoop_process_host(host);
-    hoop_leader_fail_with(leader, code, -1, "the %s (pid %d, host %s): %s",
-                          leader->is_root ? "root" : "leader", (int)getpid(), host,
-                          hoop_thread_error());
+    ret->code = HOOP_OK;
+    (void)hoop_failure_set(ret, code, -1, "the %s (pid %d, host %s): %s",
+                           leader->is_root ? "root" : "leader", (int)getpid(), host, why);
+}
+
+void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code)
+{
+    struct hoop_failure failure;
+    leader_blame(leader, code, hoop_thread_error(), &failure);
+    hoop_leader_fail(leader, &failure, false);
 }
 
 static void leader_moment(void *arg)
@@ -450,6 +459,26 @@ hoop_result_t hoop_leader_place(const struct hoop_rendezvous *rendezvous, struct
     return result;
 }
 
+/* Its join, and that of a root or leader of the same name here, fails in half the time after which
+ * others would take this process for dead, or if less is left of the join. */
+static void leader_starved(void *arg, uint64_t ms, const struct hoop_failure *why)
+{
+    const struct hoop_leader *starved = arg;
+    HOOP_LIST_EACH(struct hoop_leader, leader, &hoop_leaders, node) {
+        const bool mine = strcmp(leader->rendezvous.name, starved->rendezvous.name) == 0;
+        const bool waits =
+            leader->state == HOOP_LEADER_GATHERING ||
+            (leader->state == HOOP_LEADER_HANDING && !hoop_tree_is_ready(&leader->tree));
+        const bool due =
+            ms >= hoop_settings()->dead_after_ms / 2 ||
+            (leader->gather.arrived > 0 && ms >= hoop_left_ms(leader->gather.deadline_ns));
+        if (mine && waits && due) {
+            leader_blame(leader, why->code, why->text, &leader->tree.feared);
+            hoop_timer_start(leader->moment, 0, 0);
+        }
+    }
+}
+
 void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
                         struct hoop_endpoint *endpoint, struct hoop_expectation *expectation,
                         void (*opened)(void *arg, struct hoop_connection *connection))
@@ -458,6 +487,7 @@ void hoop_leader_expect(struct hoop_leader *leader, enum hoop_hello_kind kind,
     memcpy(expectation->hello.rendezvous, leader->rendezvous.name, HOOP_NAME_BYTES);
     expectation->secret = &leader->rendezvous.secret;
     expectation->opened = opened;
+    expectation->starved = leader_starved;
     expectation->arg = leader;
     hoop_endpoint_expect(endpoint, expectation);
 }

@@ -70,6 +70,8 @@ static const struct failing kinds[] = {
     {"listen", EADDRINUSE, 1, 1},
     {"accept4", EMFILE, 1, 1},
     {"accept4", EMFILE, 1, 20},
+    {"accept4", EMFILE, 1, FOR_EVER},
+    {"accept4", ENOBUFS, 1, FOR_EVER},
     {"accept4", ECONNABORTED, 1, 1},
     {"accept4", EINTR, 1, 1},
     {"connect", EINTR, 1, 1},
