@@ -1,5 +1,5 @@
 /* Whether devices have failed (see health.h). */
-#include "device/health.h"
+#include "stream/health.h"
 
 #include "base/clock.h"
 #include "comm/comm.h"
