@@ -290,6 +290,9 @@ static hoop_result_t board_arrive(struct hoop_board *board, struct hoop_board_op
 {
     const hoop_result_t drained = board_drain(board, op, failure);
     if (drained == HOOP_OK && op->k != BOARD_ANNOUNCED_ARRIVE) {
+        if (op->worker != NULL && op->worker->pass != NULL) {
+            op->worker->pass(op->worker->arg);
+        }
         board->arrivals++;
         atomic_store_explicit(&hoop_board_rank(board, board->me)->arrived, board->arrivals,
                               memory_order_release);

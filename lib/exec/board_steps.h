@@ -28,6 +28,8 @@ struct hoop_board_worker {
     hoop_result_t (*end)(void *arg);
     /* HOOP_OK: all of it is done. HOOP_AGAIN: not yet. Otherwise: why it never will be. */
     hoop_result_t (*over)(void *arg);
+    /* All that this rank has to do, maybe nothing, was launched. NULL: it need not know. */
+    void (*pass)(void *arg);
     void *arg;
 };
 

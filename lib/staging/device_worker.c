@@ -131,6 +131,17 @@ static hoop_result_t told_end(void *arg)
     return HOOP_OK;
 }
 
+/* A rank whose share is empty has told nothing. Its hold would keep back the kernels of other ranks
+ * here whose streams share a queue with its own. */
+static void told_pass(void *arg)
+{
+    const struct hoop_told *told = arg;
+    if (told->fold != NULL && atomic_load(told->go) != told->let) {
+        hoop_told_tell_nothing(told);
+        atomic_store_explicit(told->go, told->let, memory_order_release);
+    }
+}
+
 static hoop_result_t told_over(void *arg)
 {
     const struct hoop_told *told = arg;
@@ -150,6 +161,7 @@ struct hoop_board_worker hoop_told_worker(struct hoop_told *told)
         .fold = told_fold,
         .end = told_end,
         .over = told_over,
+        .pass = told_pass,
         .arg = told,
     };
 }
