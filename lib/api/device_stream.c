@@ -8,7 +8,6 @@
 #include "memory/cuda.h"
 #include "runtime/process.h"
 #include "runtime/service.h"
-#include "staging/kernels.h"
 #include "stream/progress.h"
 
 #include <stdlib.h>
@@ -198,41 +197,6 @@ static bool works_each(struct hoop_work *work, size_t count,
 
 /* ---- Calls that wait for their result -------------------------------------------------------- */
 
-/* How many ranks of work[first]'s communicator have calls in the work. 0: an entry before `first`
- * belongs to the same communicator, and was counted. */
-static uint32_t works_count_ranks(const struct hoop_work *work, size_t count, size_t first)
-{
-    uint32_t ranks = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct hoop_comm *comm = work[i].comm;
-        bool counts = comm->job_id == work[first].comm->job_id;
-        if (counts && i < first) {
-            return 0;
-        }
-        for (size_t j = first; j < i && counts; j++) {
-            counts = work[j].comm != comm;
-        }
-        ranks += counts;
-    }
-    return ranks;
-}
-
-/*
- * For each communicator with several ranks in this process: does the work have calls of all of
- * them? If not no stream may be held: streams of one process may share a queue of the device, where
- * a held stream keeps back what the other ranks launch later.
- */
-static bool works_are_whole(const struct hoop_work *work, size_t count)
-{
-    bool whole = true;
-    for (size_t i = 0; i < count && whole; i++) {
-        const uint32_t here = work[i].comm->here;
-        const uint32_t ranks = here > 1 ? works_count_ranks(work, count, i) : 0;
-        whole = ranks == 0 || ranks == here;
-    }
-    return whole;
-}
-
 static bool call_learn(void *arg, const struct device_call *call)
 {
     (void)arg;
@@ -302,7 +266,7 @@ static hoop_result_t device_run(struct hoop_work *work, size_t count)
     const hoop_result_t result =
         count == 1 ? hoop_comm_submit(work[0].comm, &work[0].request) : hoop_batch_run(work, count);
     works_await(work, count, false);
-    if (result == HOOP_OK && hoop_hold_is_possible() && works_are_whole(work, count)) {
+    if (result == HOOP_OK && hoop_hold_is_possible() && hoop_work_is_whole(work, count)) {
         (void)works_each(work, count, call_learn, NULL);
     }
     hoop_work_finish(work, count);
@@ -339,7 +303,8 @@ static struct hoop_stream_order *device_order(struct hoop_work *work, size_t cou
         return NULL;
     }
     struct hoop_stream_order *order = hoop_order_create(calls);
-    if (order != NULL && works_each(work, count, call_add, order) && works_are_whole(work, count) &&
+    if (order != NULL && works_each(work, count, call_add, order) &&
+        hoop_work_is_whole(work, count) &&
         hoop_order_begin(order, hoop_progress_sleeper()->wake_fd) == HOOP_OK) {
         return order;
     }
@@ -400,119 +365,6 @@ struct device_streams {
     bool any, captures, others; /* there are calls; one captures; there are several streams */
 };
 
-/* ---- Launched calls -------------------------------------------------------------------------- */
-
-/* Where the buffers of the calls lie. */
-struct device_place {
-    hoop_cu_context_t context; /* NULL: no call has a buffer */
-    bool apart;                /* in several contexts, or partly on the host */
-};
-
-static void place_add(struct device_place *place, hoop_cu_context_t context, size_t bytes)
-{
-    if (bytes > 0) {
-        place->apart |= context == NULL || (place->context != NULL && place->context != context);
-        place->context = context;
-    }
-}
-
-static void place_add_work(struct device_place *place, const struct hoop_work *work)
-{
-    const struct hoop_request *request = &work->request;
-    const uint32_t collective = request->signature.collective;
-    const struct hoop_device_call call = {
-        .signature = &request->signature, .me = work->comm->rank, .n = work->comm->n};
-    if (collective == HOOP_TRANSFER || collective == HOOP_COLL_ALLTOALLV) {
-        for (const struct hoop_transfer *at = request->out; at != NULL; at = at->next) {
-            place_add(place, at->context, at->bytes);
-        }
-        return;
-    }
-    const struct hoop_collective_row *row = &hoop_collectives[collective];
-    place->apart |= !request->look.known;
-    place_add(place, request->look.in, hoop_device_buffers_bytes(&call, row->in));
-    place_add(place, request->look.out, hoop_device_buffers_bytes(&call, row->out));
-}
-
-/* Does the stream belong to the context? *ret_kernels: the context has hoop's kernels loaded. */
-static bool context_has(hoop_cu_context_t context, hoop_stream_t stream, bool *ret_kernels)
-{
-    if (hoop_cuda_stream_context(stream, context) != context ||
-        hoop_cuda_enter(context) != HOOP_OK) {
-        return false;
-    }
-    *ret_kernels = hoop_kernels_load(context) != NULL;
-    hoop_cuda_leave();
-    return true;
-}
-
-/* How the call is launched. NOT, too, if its comm takes no calls: device_run() then returns the
- * error. */
-static enum hoop_launch_way work_way(struct hoop_work *work, bool kernels, struct hoop_told *ret)
-{
-    /* One rank here: streams may share a queue, where a held one keeps back the other ranks'. */
-    const bool takes = work->comm->here <= 1 && atomic_load(&work->comm->captured) == 0 &&
-                       atomic_load(&work->comm->closed) == 0 &&
-                       hoop_comm_state(work->comm, NULL) == HOOP_OK;
-    return takes ? hoop_comm_launch_way(work->comm, &work->request, kernels, ret) : HOOP_LAUNCH_NOT;
-}
-
-/* The way in which all calls can be launched: all through the host, or all on the device, with
- * ret[i] filled in. NOT: they differ, or one can't be launched. */
-static enum hoop_launch_way works_way(struct hoop_work *work, size_t count,
-                                      hoop_cu_context_t context, bool kernels,
-                                      struct hoop_told *ret)
-{
-    enum hoop_launch_way way = HOOP_LAUNCH_NOT;
-    for (size_t i = 0; i < count; i++) {
-        ret[i].context = context;
-        const enum hoop_launch_way its = work_way(&work[i], kernels, &ret[i]);
-        if (its == HOOP_LAUNCH_NOT || (i > 0 && its != way)) {
-            return HOOP_LAUNCH_NOT;
-        }
-        way = its;
-    }
-    return way;
-}
-
-/* Asks the driver once. */
-static bool launching_is_possible(void)
-{
-    static _Atomic int known; /* 1: it is; 2: it is not */
-    if (known == 0) {
-        known = hoop_cuda_need_graphs() == HOOP_OK ? 1 : 2;
-    }
-    return hoop_settings()->cuda_ahead == HOOP_AHEAD_AUTO && !hoop_is_forked() && known == 1;
-}
-
-/* NULL: the calls are not launched. */
-static struct hoop_launch *device_launch(struct hoop_work *work, size_t count,
-                                         const struct device_streams *streams)
-{
-    struct device_place place = {.context = NULL};
-    bool kernels = false;
-    for (size_t i = 0; i < count; i++) {
-        place_add_work(&place, &work[i]);
-    }
-    /* A program that passes no stream may synchronize with none before it uses the result. */
-    if (place.apart || streams->others || streams->last == NULL || !launching_is_possible() ||
-        (place.context == NULL &&
-         hoop_cuda_stream_find(streams->last, &place.context) != HOOP_OK) ||
-        !context_has(place.context, streams->last, &kernels)) {
-        return NULL;
-    }
-    struct hoop_told *told = calloc(count, sizeof(*told));
-    const enum hoop_launch_way way =
-        told != NULL ? works_way(work, count, place.context, kernels, told) : HOOP_LAUNCH_NOT;
-    if (way != HOOP_LAUNCH_ON_DEVICE) {
-        free(told);
-        told = NULL;
-    }
-    return way != HOOP_LAUNCH_NOT
-               ? hoop_launch_create(work, count, place.context, streams->last, told)
-               : NULL;
-}
-
 /* ---- Captured into a graph ------------------------------------------------------------------ */
 
 static bool call_look_at_stream(void *arg, const struct device_call *call)
@@ -568,10 +420,10 @@ hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count)
     struct device_streams streams = {.last = NULL};
     (void)works_each(work, count, call_look_at_stream, &streams);
     const bool runs = count > 0 && !streams.captures;
-    struct hoop_launch *launch = runs ? device_launch(work, count, &streams) : NULL;
+    struct hoop_launch *launch = runs ? hoop_launch_create(work, count) : NULL;
     struct hoop_stream_order *order = runs && launch == NULL ? device_order(work, count) : NULL;
     const hoop_result_t result = streams.captures ? device_capture(work, count, &streams)
-                                 : launch != NULL ? hoop_launch_run(launch, work)
+                                 : launch != NULL ? hoop_launch_run(launch, work, count)
                                  : order != NULL  ? device_push(work, count, order)
                                                   : device_run(work, count);
     hoop_cancel_restore(before);

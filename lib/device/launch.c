@@ -1,11 +1,29 @@
-/* Puts calls on their streams that return when they are launched (see launch.h). */
+/* Which calls can be launched, and how (see launch.h). */
 #include "device/launch_inside.h"
+
+#include "base/collective.h"
+#include "base/settings.h"
+#include "memory/ipc.h"
 #include "runtime/process.h"
 #include "staging/kernels.h"
 #include "stream/progress.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+#define LAUNCH_STREAMS_MOST 64u /* as many have rooms */
+
+/* The calls of the work that are on one stream. */
+struct stream_part {
+    hoop_stream_t stream;
+    hoop_cu_context_t context; /* of all buffers; NULL: there are none */
+    size_t first, count;       /* where they are in the work, once it is sorted */
+};
+
+struct stream_parts {
+    struct stream_part each[LAUNCH_STREAMS_MOST];
+    size_t n;
+    bool nowhere; /* a call has no buffers, and its stream's name no context */
+};
 
 void hoop_launch_free(struct hoop_launch *launch)
 {
@@ -14,17 +32,25 @@ void hoop_launch_free(struct hoop_launch *launch)
     free(launch);
 }
 
-/* On one device the root works for all; without a root, rank 0. On several each rank does. */
-static bool launch_acts(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
+/* For launches that were not run. */
+static void launches_cancel(struct hoop_launch *first)
+{
+    for (struct hoop_launch *at = first, *next = NULL; at != NULL; at = next) {
+        next = at->next;
+        hoop_rooms_leave(at->room, false);
+        hoop_launch_free(at);
+    }
+}
+
+bool hoop_launch_acts(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
 {
     const int32_t root = work[i].request.signature.root;
     return launch->told[i].how == HOOP_LAUNCHED_EACH ||
            (int)work[i].comm->rank == (root < 0 ? 0 : root);
 }
 
-/* How many rows the kernels of the first `count` calls have, if this rank acts. */
-static size_t launch_pieces(const struct hoop_launch *launch, const struct hoop_work *work,
-                            size_t count)
+size_t hoop_launch_pieces(const struct hoop_launch *launch, const struct hoop_work *work,
+                          size_t count)
 {
     size_t pieces = 0;
     for (size_t i = 0; i < count; i++) {
@@ -44,7 +70,7 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
     struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
     bool acts = false;
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        acts |= launch_acts(launch, work, i);
+        acts |= hoop_launch_acts(launch, work, i);
     }
     if (room != NULL && acts && !hoop_rooms_make_told(room)) {
         hoop_rooms_leave(room, false);
@@ -71,246 +97,291 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
     const hoop_result_t result = launch->told == NULL ? hoop_room_need(work, count, stream, &bytes)
                                  : count <= HOOP_ROOM_GO ? HOOP_OK
                                                          : HOOP_AGAIN;
-    bytes =
-        launch->told == NULL ? bytes : launch_pieces(launch, work, count) * HOOP_CUDA_TOLD_APART;
+    bytes = launch->told == NULL ? bytes
+                                 : hoop_launch_pieces(launch, work, count) * HOOP_CUDA_TOLD_APART;
     if (named && result == HOOP_OK) {
         launch->room = launch_find_room(launch, work, context, number, bytes);
     }
     return launch->room != NULL;
 }
 
-struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
-                                       hoop_cu_context_t context, hoop_stream_t stream,
-                                       struct hoop_told *told)
+/* Adds it to launches of the same group, which are in the order in which a thread locks rooms. */
+static struct hoop_launch *launch_join(struct hoop_launch *launch, struct hoop_launch *with)
 {
+    struct hoop_launch **at = &with;
+    while (*at != NULL && (uintptr_t)(*at)->room < (uintptr_t)launch->room) {
+        at = &(*at)->next;
+    }
+    launch->next = *at;
+    *at = launch;
+    return with;
+}
+
+/* Prepares the launch of one stream's part, and adds it to the others of the work, which it takes
+ * over, also on failure. told: of the whole work; NULL: through the host. */
+static struct hoop_launch *launch_create(struct hoop_work *work, const struct stream_part *part,
+                                         const struct hoop_told *told, struct hoop_launch *with)
+{
+    const size_t count = part->count;
     struct hoop_launch *made = calloc(1, sizeof(*made) + count * sizeof(made->parts[0]));
     if (made == NULL) {
-        free(told);
+        launches_cancel(with);
         return NULL;
     }
-    made->told = told;
+    made->first = part->first;
+    made->told = told != NULL ? calloc(count, sizeof(*told)) : NULL;
     for (size_t i = 0; i < count; i++) {
-        made->parts[i] = (struct launch_part){.comm_id = work[i].comm->id};
+        made->parts[i] = (struct launch_part){.comm_id = work[part->first + i].comm->id};
+        if (made->told != NULL) {
+            made->told[i] = told[part->first + i];
+        }
     }
-    if (hoop_pieces_init(&made->pieces, count, stream) && hoop_progress_start() == HOOP_OK &&
-        hoop_launched_start() && launch_enter(made, work, context)) {
+    if (hoop_pieces_init(&made->pieces, count, part->stream) &&
+        (told == NULL || made->told != NULL) && hoop_progress_start() == HOOP_OK &&
+        hoop_launched_start() && launch_enter(made, work + part->first, part->context)) {
         made->pieces.room = &made->room->room;
         made->pieces.cuts = &made->room->cuts;
-        return made;
+        return launch_join(made, with);
     }
     hoop_launch_free(made);
+    launches_cancel(with);
     return NULL;
 }
 
-/* Sets the words of call i, which runs on the device, and a place for what its kernel is told, if
- * this rank acts. */
-static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
+/* ---- Which calls can be launched ------------------------------------------------------------- */
+
+/* Adds where a buffer lies. False: on the host, or in another context than those before. */
+static bool part_add(struct stream_part *part, hoop_cu_context_t context, size_t bytes)
 {
-    struct hoop_room *room = launch->pieces.room;
-    struct hoop_told *told = &launch->told[i];
-    if (launch_acts(launch, work, i)) {
-        const size_t before = launch_pieces(launch, work, i);
-        told->fold = hoop_room_told(room, before);
-        told->pieces = (uint32_t)(launch_pieces(launch, work, i + 1) - before);
-        told->over = ++room->counted;
+    if (bytes == 0) {
+        return true;
     }
-    told->go = &room->go[i];
-    told->let = launch->number * HOOP_FLOW_MOST + 1;
-    told->came = room->came;
+    const bool fits = context != NULL && (part->context == NULL || part->context == context);
+    part->context = context;
+    return fits;
 }
 
-/* For calls on the device, which copy nothing: counts a bell, and a word behind each kernel. */
-static hoop_result_t launch_place_there(struct hoop_launch *launch, struct hoop_work *work,
-                                        uint32_t *ret_bell)
+/* Finds the stream of a work's calls and the context of their buffers. False: there are several, or
+ * none. */
+static bool part_of_work(const struct hoop_work *work, struct stream_part *ret)
 {
-    struct hoop_pieces *pieces = &launch->pieces;
-    struct hoop_room *room = pieces->room;
-    const uint32_t before = room->counted++;
-    for (size_t i = 0; i < pieces->count; i++) {
-        struct hoop_flow *flow = calloc(1, sizeof(*flow));
-        if (flow == NULL) {
-            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+    const struct hoop_request *request = &work->request;
+    const uint32_t collective = request->signature.collective;
+    const struct hoop_device_call call = {
+        .signature = &request->signature, .me = work->comm->rank, .n = work->comm->n};
+    const bool transfers = collective == HOOP_TRANSFER;
+    *ret = (struct stream_part){.stream = request->stream};
+    bool good = true;
+    if (transfers || collective == HOOP_COLL_ALLTOALLV) {
+        const struct hoop_transfer *first = request->out;
+        ret->stream = transfers ? first->stream : request->stream;
+        for (const struct hoop_transfer *at = first; at != NULL; at = at->next) {
+            good = good && (!transfers || at->stream == ret->stream) &&
+                   part_add(ret, at->context, at->bytes);
         }
-        pieces->flows[i] = work[i].request.flow = flow;
-        launch_tell(launch, work, i);
-        flow->told = &launch->told[i];
-        flow->came = room->came;
-        flow->before = before;
+    } else {
+        const struct hoop_collective_row *row = &hoop_collectives[collective];
+        good = request->look.known &&
+               part_add(ret, request->look.in, hoop_device_buffers_bytes(&call, row->in)) &&
+               part_add(ret, request->look.out, hoop_device_buffers_bytes(&call, row->out));
     }
-    *ret_bell = before + 1;
-    return HOOP_OK;
+    if (ret->context == NULL && ret->stream != NULL) {
+        ret->context = hoop_cuda_stream_context(ret->stream, NULL);
+    }
+    /* A program that passes no stream may synchronize with none before it uses the result. */
+    return good && ret->stream != NULL;
 }
 
-static hoop_result_t launch_place(struct hoop_launch *launch, struct hoop_work *work,
-                                  uint32_t *ret_bell)
+/* Adds a work to the part on its stream, or to a new one. *ret: which. False: that is too many. */
+static bool parts_add(struct stream_parts *parts, const struct stream_part *its, size_t *ret)
 {
-    struct hoop_pieces *pieces = &launch->pieces;
-    if (launch->told != NULL) {
-        return launch_place_there(launch, work, ret_bell);
+    struct stream_part *at = parts->each;
+    const struct stream_part *end = at + parts->n;
+    while (at < end &&
+           (at->stream != its->stream ||
+            (at->context != its->context && at->context != NULL && its->context != NULL))) {
+        at++;
     }
-    const hoop_result_t result =
-        hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
-    if (result == HOOP_OK && !hoop_pieces_cut(pieces, work, launch->number)) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+    if (at == end) {
+        if (parts->n == LAUNCH_STREAMS_MOST) {
+            return false;
+        }
+        *at = *its;
+        parts->n++;
     }
-    *ret_bell = pieces->room->counted;
-    return result;
+    at->context = at->context != NULL ? at->context : its->context;
+    parts->nowhere |= its->context == NULL;
+    at->count++;
+    *ret = (size_t)(at - parts->each);
+    return true;
 }
 
-/* Puts the copies to the host and the bell on the stream. */
-static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *work)
+/* Are all calls of each comm on one stream? Then their order is that of the stream. */
+static bool parts_keep_order(const struct hoop_work *work, const size_t *part, size_t count)
 {
-    struct hoop_pieces *pieces = &launch->pieces;
-    uint32_t bell = 0;
-    hoop_result_t result = launch_place(launch, work, &bell);
-    hoop_launched_set_bell(launch, bell);
-    if (result == HOOP_OK) {
-        result = hoop_cuda_enter(launch->room->context);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (work[i].comm == work[j].comm && part[i] != part[j]) {
+                return false;
+            }
+        }
     }
-    if (result != HOOP_OK) {
-        return result;
+    return true;
+}
+
+/* Sorts work by its parts, each in the order that it had. Different comms' works have no order.
+ * False: no memory. */
+static bool parts_sort(struct stream_parts *parts, struct hoop_work *work, const size_t *part,
+                       size_t count)
+{
+    struct hoop_work *sorted = malloc(count * sizeof(*sorted));
+    size_t at = 0;
+    for (size_t k = 0; k < parts->n && sorted != NULL; k++) {
+        parts->each[k].first = at;
+        for (size_t i = 0; i < count; i++) {
+            if (part[i] == k) {
+                sorted[at++] = work[i];
+            }
+        }
     }
-    result = launch->told == NULL ? hoop_pieces_fetch(pieces) : HOOP_OK;
-    if (result == HOOP_OK) {
-        result = hoop_room_count(pieces->room, pieces->stream, launch->bell);
+    for (size_t i = 0; i < at; i++) {
+        work[i] = sorted[i];
     }
+    free(sorted);
+    return at == count;
+}
+
+/* Sorts work by streams. False: some of it can't be launched. */
+static bool parts_make(struct stream_parts *parts, struct hoop_work *work, size_t count)
+{
+    size_t *part = malloc(count * sizeof(*part));
+    bool can = part != NULL;
+    for (size_t i = 0; i < count && can; i++) {
+        struct stream_part its;
+        can = part_of_work(&work[i], &its) && parts_add(parts, &its, &part[i]);
+    }
+    if (can && parts->n > 1) {
+        /* `nowhere` names a stream that each context has, and no buffer says which is meant */
+        can = !parts->nowhere && parts_keep_order(work, part, count) &&
+              parts_sort(parts, work, part, count);
+    }
+    free(part);
+    return can;
+}
+
+/* Does the stream belong to the context? *ret_kernels is cleared if hoop's kernels are not loaded
+ * there. */
+static bool part_has_context(struct stream_part *part, bool *ret_kernels)
+{
+    if ((part->context == NULL && hoop_cuda_stream_find(part->stream, &part->context) != HOOP_OK) ||
+        hoop_cuda_stream_context(part->stream, part->context) != part->context ||
+        hoop_cuda_enter(part->context) != HOOP_OK) {
+        return false;
+    }
+    *ret_kernels &= hoop_kernels_load(part->context) != NULL;
     hoop_cuda_leave();
-    return result;
+    return true;
 }
 
-/* Takes places in the comms' lines. After a failure the stream must not be held. */
-static hoop_result_t launch_push(struct hoop_launch *launch, struct hoop_work *work)
+/* How the call is launched. NOT, too, if its comm takes no calls: whoever runs it then returns the
+ * error. */
+static enum hoop_launch_way work_way(struct hoop_work *work, bool kernels, struct hoop_told *ret)
 {
-    const size_t count = launch->pieces.count;
-    struct hoop_piece *piece = hoop_piece_create(work, count, 1, false);
-    if (piece == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count);
-    }
-    piece->batch.unhurried = true;
-    hoop_progress_suit(work[0].comm);
-    const hoop_result_t result = hoop_launched_queue(launch, piece);
-    if (result != HOOP_OK) {
-        hoop_piece_release(piece);
-    }
-    return result;
+    const bool takes = atomic_load(&work->comm->captured) == 0 &&
+                       atomic_load(&work->comm->closed) == 0 &&
+                       hoop_comm_state(work->comm, NULL) == HOOP_OK;
+    return takes ? hoop_comm_launch_way(work->comm, &work->request, kernels, ret) : HOOP_LAUNCH_NOT;
 }
 
-/* Is work i over, or waiting for its kernel, which is not on the stream yet? Then all that is
- * before it in line is over. */
-static bool launch_has_come_to(const struct hoop_launch *launch, size_t i)
+/* The way in which all calls can be launched: all through the host, or all on devices, with ret[i]
+ * filled in. NOT: they differ, or one can't be launched. */
+static enum hoop_launch_way works_way(struct hoop_work *work, const struct stream_parts *parts,
+                                      bool kernels, struct hoop_told *ret)
 {
-    const struct hoop_told *told = launch->told != NULL ? &launch->told[i] : NULL;
-    return hoop_launched_is_over(launch) ||
-           (told != NULL && told->fold != NULL && atomic_load(told->go) == told->let);
-}
-
-/* Waits, after the launch has its place in line and before its hold is put, until earlier calls of
- * its comms have put their work on the device. That work would otherwise be stuck behind the hold
- * if their streams share a queue with this one. Later calls put theirs only when this launch is
- * over. All that is waited for has time limits of its own. */
-static void launch_let_others_by(const struct hoop_launch *launch, const struct hoop_work *work)
-{
-    while (hoop_launched_is_behind(launch)) {
-        hoop_wait_briefly();
-    }
-    for (size_t i = 0; i < launch->pieces.count; i++) {
-        while (atomic_load(&work[i].comm->awaited) > 0 && !launch_has_come_to(launch, i)) {
-            hoop_wait_briefly();
+    enum hoop_launch_way way = HOOP_LAUNCH_NOT;
+    for (size_t k = 0; k < parts->n; k++) {
+        const struct stream_part *part = &parts->each[k];
+        for (size_t i = part->first; i < part->first + part->count; i++) {
+            ret[i].context = part->context;
+            const enum hoop_launch_way its = work_way(&work[i], kernels, &ret[i]);
+            if (its == HOOP_LAUNCH_NOT || (i > 0 && its != way)) {
+                return HOOP_LAUNCH_NOT;
+            }
+            way = its;
         }
     }
+    return way;
 }
 
-/* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
-static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
-                                       const struct hoop_work *work, const struct hoop_told *told)
+/* Is it memory from CUDA itself, which is opened with all of its context to other ranks here? */
+static bool ref_is_plain(const struct hoop_region_ref *ref)
 {
-    const struct hoop_room *room = launch->pieces.room;
-    const hoop_stream_t stream = launch->pieces.stream;
-    size_t count = 0;
-    const struct hoop_reduction reduction =
-        hoop_told_reduction(told, &work->request.signature, work->comm->n, &count);
-    hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
-    if (result == HOOP_OK) {
-        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,
-                                          told->pieces * HOOP_CUDA_TOLD_APART, stream);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
-                                          count, room->told, told->pieces, stream);
-    }
-    return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
+    return ref->id == 0 ? ref->offset != 0 : ref->generation == HOOP_IPC_GENERATION;
 }
 
-static hoop_result_t launch_put_kernels(const struct hoop_launch *launch,
-                                        const struct hoop_work *work)
+/* Has a rank of one part memory that is opened to the contexts of other ranks here as a whole, and
+ * are there such ranks in the other part? */
+static bool parts_meet(const struct hoop_work *work, const struct hoop_told *told,
+                       const struct stream_part *from, const struct stream_part *to)
 {
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < launch->pieces.count && result == HOOP_OK; i++) {
-        if (launch->told[i].fold != NULL) {
-            result = launch_put_kernel(launch, &work[i], &launch->told[i]);
+    bool meet = false;
+    for (size_t i = to->first; i < to->first + to->count && !meet; i++) {
+        const bool plain = ref_is_plain(&told[i].in) || ref_is_plain(&told[i].out);
+        for (size_t j = from->first; j < from->first + from->count && plain && !meet; j++) {
+            meet = work[i].comm->job_id == work[j].comm->job_id;
         }
     }
-    return result == HOOP_OK ? hoop_room_wait(launch->pieces.room, launch->pieces.stream,
-                                              launch->pieces.room->let, launch->number)
-                             : result;
+    return meet && from->context != to->context;
 }
 
-/* Puts the hold and the copies back, or the kernels, on the stream if `holds`; and in any case the
- * word that says that the launch no longer uses the room. */
-static hoop_result_t launch_end(const struct hoop_launch *launch, const struct hoop_work *work,
-                                bool holds)
+/* Opens the devices of ranks here to each other, as no rank does so while streams are held. */
+static bool parts_open(const struct stream_parts *parts, const struct hoop_work *work,
+                       const struct hoop_told *told)
 {
-    const struct hoop_pieces *pieces = &launch->pieces;
-    hoop_result_t result = hoop_cuda_enter(launch->room->context);
-    if (result != HOOP_OK) {
-        return result;
+    bool opened = true;
+    for (size_t k = 0; k < parts->n * parts->n && opened; k++) {
+        const struct stream_part *from = &parts->each[k / parts->n];
+        const struct stream_part *to = &parts->each[k % parts->n];
+        if (parts_meet(work, told, from, to)) {
+            opened = hoop_cuda_enter(from->context) == HOOP_OK;
+            if (opened) {
+                opened = hoop_cuda_reach_context(from->context, to->context) == HOOP_OK;
+                hoop_cuda_leave();
+            }
+        }
     }
-    if (holds) {
-        result = launch->told == NULL ? hoop_pieces_deliver(pieces, launch->number)
-                                      : launch_put_kernels(launch, work);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_room_leave(pieces->room, pieces->stream, launch->number);
-    }
-    hoop_cuda_leave();
-    return result;
+    return opened;
 }
 
-/* With the room's lock; the launch may be gone afterwards. *ret_torn: of the room. */
-static hoop_result_t launch_run(struct hoop_launch *launch, struct hoop_work *work, bool *ret_torn)
+/* Asks the driver once. */
+static bool launching_is_possible(void)
 {
-    const size_t count = launch->pieces.count;
-    launch->number = ++launch->room->launched;
-    hoop_launched_add(launch, work[0].comm->id);
-    hoop_result_t result = launch_begin(launch, work);
-    *ret_torn = result != HOOP_OK;
-    if (result != HOOP_OK) {
-        hoop_work_fail(work, count, result);
-        hoop_work_finish(work, count);
-        hoop_launched_drop(launch);
-        return result;
+    static _Atomic int known; /* 1: it is; 2: it is not */
+    if (known == 0) {
+        known = hoop_cuda_need_graphs() == HOOP_OK ? 1 : 2;
     }
-    result = launch_push(launch, work);
-    if (result == HOOP_OK) {
-        launch_let_others_by(launch, work);
-    }
-    const hoop_result_t put = launch_end(launch, work, result == HOOP_OK);
-    *ret_torn = put != HOOP_OK;
-    if (put != HOOP_OK) {
-        hoop_launched_break(launch);
-        hoop_work_fail(work, count, put);
-    }
-    hoop_launched_put(launch, result != HOOP_OK);
-    return result == HOOP_OK ? put : result;
+    return hoop_settings()->cuda_ahead == HOOP_AHEAD_AUTO && !hoop_is_forked() && known == 1;
 }
 
-hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work)
+struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count)
 {
-    struct hoop_stream_room *room = launch->room;
-    bool torn = false;
-    pthread_mutex_lock(&room->launching);
-    const hoop_result_t result = launch_run(launch, work, &torn);
-    pthread_mutex_unlock(&room->launching);
-    hoop_rooms_leave(room, torn);
-    return result;
+    struct stream_parts parts = {.n = 0};
+    bool kernels = true;
+    bool can = launching_is_possible() && hoop_work_is_whole(work, count) &&
+               parts_make(&parts, work, count);
+    for (size_t k = 0; k < parts.n && can; k++) {
+        can = part_has_context(&parts.each[k], &kernels);
+    }
+    struct hoop_told *told = can ? calloc(count, sizeof(*told)) : NULL;
+    const enum hoop_launch_way way =
+        told != NULL ? works_way(work, &parts, kernels, told) : HOOP_LAUNCH_NOT;
+    const bool there = way == HOOP_LAUNCH_ON_DEVICE;
+    struct hoop_launch *launch = NULL;
+    can = way != HOOP_LAUNCH_NOT && (!there || parts_open(&parts, work, told));
+    for (size_t k = 0; k < parts.n && can; k++) {
+        launch = launch_create(work, &parts.each[k], there ? told : NULL, launch);
+        can = launch != NULL;
+    }
+    free(told);
+    return launch;
 }

@@ -1,5 +1,5 @@
 /*
- * Calls on a CUDA stream that return when they are launched:
+ * Calls on CUDA streams that return when they are launched:
  *
  *     caller's stream   ... copies to the host | bell | hold ....... | copies back | ...
  *     driver                                      '-> the operation -> let go
@@ -34,6 +34,15 @@
  * calls wait. The output of a failed call is not marked, since it is on the device; it is left as
  * it is.
  *
+ * A group may be on several streams, those of several ranks in this process, say, each with its
+ * device. Then all bells come before the first hold; then the kernels, each comm's first call
+ * before its second, on all streams; and then the holds for which nothing has to be put on any
+ * stream. So whatever a stream waits for is before it in any queue that they share, and no hold
+ * waits for a thread that CUDA may have blocked, as the program waits for that stream.
+ *
+ *     stream 0   bell 0 ........ | hold, kernel 0 ................. | hold ...
+ *     stream 1   ...... | bell 1 | .............. | hold, kernel 1  | .... | hold ...
+ *
  * If its device has failed a stream never comes to its bell. The driver may not ask CUDA about
  * that, so the health thread does (health.h). The bells thread waits for the bells of launches that
  * were over before their bell rang.
@@ -45,15 +54,15 @@
 
 struct hoop_launch;
 
-/* Prepares the launch of work whose calls are all on this stream, with all buffers known to lie in
- * its context. told: [count], says where this rank's buffers are, for calls that run on the device;
- * it is taken over, also on failure. With told NULL they go through the host. Returns NULL if the
- * work can't be launched; nothing has happened then. May pin memory, and allocate device memory. */
-struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count,
-                                       hoop_cu_context_t context, hoop_stream_t stream,
-                                       struct hoop_told *told);
+/*
+ * Prepares the launch of all of the work, which it sorts by streams. All buffers must lie on their
+ * stream's device, each comm's calls be on one stream, and of a communicator with several ranks in
+ * this process all must have calls in it. NULL: the work can't be launched; nothing has happened
+ * then. May pin memory, and allocate device memory.
+ */
+struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count);
 
 /* Launches the work. Takes over the launch and what the requests own, also on failure. */
-hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work);
+hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work, size_t count);
 
 #endif

@@ -1,11 +1,13 @@
-/* Launches that are on their streams, until they are let go (see launch.h). */
+/* Puts launches on their streams, and lets them go (see launch.h). */
 #include "base/clock.h"
 #include "device/launch_inside.h"
 #include "runtime/process.h"
+#include "staging/kernels.h"
 #include "stream/health.h"
 #include "stream/progress.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 /* How often the bells thread looks. */
 #define LAUNCH_BELL_NS HOOP_NS_PER_MS
@@ -84,11 +86,13 @@ static void launch_mark(struct hoop_launch *launch, bool put, bool over)
 
 static void launch_ended(void *arg, const struct hoop_batch *batch)
 {
-    struct hoop_launch *launch = arg;
-    for (size_t i = 0; i < launch->pieces.count; i++) {
-        launch->parts[i].failed = hoop_batch_has_failed(batch, i);
+    for (struct hoop_launch *at = arg, *next = NULL; at != NULL; at = next) {
+        next = at->next;
+        for (size_t i = 0; i < at->pieces.count; i++) {
+            at->parts[i].failed = hoop_batch_has_failed(batch, at->first + i);
+        }
+        launch_mark(at, false, true);
     }
-    launch_mark(launch, false, true);
 }
 
 /* With the lock: a launch that was over before its bell rang, which it has now; or NULL.
@@ -154,7 +158,8 @@ static size_t launches_list(hoop_cu_context_t *ret, size_t most)
     return count;
 }
 
-void hoop_launched_break(const struct hoop_launch *launch)
+/* The stream will write no word behind its kernels any more. */
+static void launched_break(const struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
         atomic_store(&launch->told[i].broken, true);
@@ -176,7 +181,7 @@ static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         if (at->room->context == context && launch_is_of(at, comm_id) && launch_is_awaited(at)) {
-            hoop_launched_break(at);
+            launched_break(at);
             awaited = true;
         }
     }
@@ -200,7 +205,8 @@ bool hoop_launched_start(void)
 
 /* ---- One after the other --------------------------------------------------------------------- */
 
-void hoop_launched_add(struct hoop_launch *launch, uint64_t comm_id)
+/* The launch is about to hold its stream. comm_id: of one of its comms. */
+static void launched_add(struct hoop_launch *launch, uint64_t comm_id)
 {
     hoop_rooms_hold(launch->room, comm_id);
     launch->holders = 2;
@@ -210,39 +216,39 @@ void hoop_launched_add(struct hoop_launch *launch, uint64_t comm_id)
     hoop_health_notify();
 }
 
-void hoop_launched_drop(struct hoop_launch *launch)
+/* For a launch that was added, but whose bell may not be on its stream. */
+static void launched_drop(struct hoop_launch *launch)
 {
     launch->holders = 1; /* nobody else has it */
     hoop_rooms_let_go();
     launch_release(launch);
 }
 
-void hoop_launched_set_bell(struct hoop_launch *launch, uint32_t bell)
+static void launched_set_bell(struct hoop_launch *launch, uint32_t bell)
 {
     pthread_mutex_lock(&launching.lock);
     launch->bell = bell;
     pthread_mutex_unlock(&launching.lock);
 }
 
-hoop_result_t hoop_launched_queue(struct hoop_launch *launch, struct hoop_piece *piece)
+/* Queues the piece of a group's launches, so that they have their places in the comms' lines. */
+static hoop_result_t launched_queue(struct hoop_launch *first, struct hoop_piece *piece)
 {
     piece->ended = launch_ended;
-    piece->ended_arg = launch;
+    piece->ended_arg = first;
     pthread_mutex_lock(&launching.placing);
     const hoop_result_t result = hoop_progress_push(piece);
     pthread_mutex_lock(&launching.lock);
-    launch->place = ++launching.placed;
+    launching.placed++;
+    for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+        at->place = launching.placed;
+    }
     pthread_mutex_unlock(&launching.lock);
     pthread_mutex_unlock(&launching.placing);
     return result;
 }
 
-void hoop_launched_put(struct hoop_launch *launch, bool over)
-{
-    launch_mark(launch, true, over);
-}
-
-bool hoop_launched_is_over(const struct hoop_launch *launch)
+static bool launched_is_over(const struct hoop_launch *launch)
 {
     pthread_mutex_lock(&launching.lock);
     const bool over = launch->over;
@@ -259,7 +265,8 @@ static bool launch_shares(const struct hoop_launch *launch, const struct hoop_la
     return shares;
 }
 
-bool hoop_launched_is_behind(const struct hoop_launch *launch)
+/* Is there an earlier launch on one of its comms whose kernels are not yet on their stream? */
+static bool launched_is_behind(const struct hoop_launch *launch)
 {
     bool is = false;
     pthread_mutex_lock(&launching.lock);
@@ -269,4 +276,290 @@ bool hoop_launched_is_behind(const struct hoop_launch *launch)
     }
     pthread_mutex_unlock(&launching.lock);
     return is;
+}
+
+/* ---- On the streams ------------------------------------------------------------------------- */
+
+/* Sets the words of call i, which runs on the device, and a place for what its kernel is told, if
+ * this rank acts. */
+static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
+{
+    struct hoop_room *room = launch->pieces.room;
+    struct hoop_told *told = &launch->told[i];
+    if (hoop_launch_acts(launch, work, i)) {
+        const size_t before = hoop_launch_pieces(launch, work, i);
+        told->fold = hoop_room_told(room, before);
+        told->pieces = (uint32_t)(hoop_launch_pieces(launch, work, i + 1) - before);
+        told->over = ++room->counted;
+    }
+    told->go = &room->go[i];
+    told->let = launch->number * HOOP_FLOW_MOST + 1;
+    told->came = room->came;
+}
+
+/* For calls on the device, which copy nothing: counts a bell, and a word behind each kernel. */
+static hoop_result_t launch_place_there(struct hoop_launch *launch, struct hoop_work *work,
+                                        uint32_t *ret_bell)
+{
+    struct hoop_pieces *pieces = &launch->pieces;
+    struct hoop_room *room = pieces->room;
+    const uint32_t before = room->counted++;
+    for (size_t i = 0; i < pieces->count; i++) {
+        struct hoop_flow *flow = calloc(1, sizeof(*flow));
+        if (flow == NULL) {
+            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+        }
+        pieces->flows[i] = work[i].request.flow = flow;
+        launch_tell(launch, work, i);
+        flow->told = &launch->told[i];
+        flow->came = room->came;
+        flow->before = before;
+    }
+    *ret_bell = before + 1;
+    return HOOP_OK;
+}
+
+static hoop_result_t launch_place(struct hoop_launch *launch, struct hoop_work *work,
+                                  uint32_t *ret_bell)
+{
+    struct hoop_pieces *pieces = &launch->pieces;
+    if (launch->told != NULL) {
+        return launch_place_there(launch, work, ret_bell);
+    }
+    const hoop_result_t result =
+        hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
+    if (result == HOOP_OK && !hoop_pieces_cut(pieces, work, launch->number)) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+    }
+    *ret_bell = pieces->room->counted;
+    return result;
+}
+
+/* Puts the copies to the host and the bell on the stream. */
+static hoop_result_t launch_begin(struct hoop_launch *launch, struct hoop_work *work)
+{
+    struct hoop_pieces *pieces = &launch->pieces;
+    uint32_t bell = 0;
+    hoop_result_t result = launch_place(launch, work, &bell);
+    launched_set_bell(launch, bell);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_enter(launch->room->context);
+    }
+    if (result != HOOP_OK) {
+        return result;
+    }
+    result = launch->told == NULL ? hoop_pieces_fetch(pieces) : HOOP_OK;
+    if (result == HOOP_OK) {
+        result = hoop_room_count(pieces->room, pieces->stream, launch->bell);
+    }
+    hoop_cuda_leave();
+    return result;
+}
+
+/* Takes places in the comms' lines. After a failure no stream must be held. */
+static hoop_result_t launches_push(struct hoop_launch *first, struct hoop_work *work, size_t count)
+{
+    struct hoop_piece *piece = hoop_piece_create(work, count, 1, false);
+    if (piece == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count);
+    }
+    piece->batch.unhurried = true;
+    hoop_progress_suit(work[0].comm);
+    const hoop_result_t result = launched_queue(first, piece);
+    if (result != HOOP_OK) {
+        hoop_piece_release(piece);
+    }
+    return result;
+}
+
+/* Is work i over, or waiting for its kernel, which is not on the stream yet? Then all that is
+ * before it in line is over. */
+static bool launch_has_come_to(const struct hoop_launch *launch, size_t i)
+{
+    const struct hoop_told *told = launch->told != NULL ? &launch->told[i] : NULL;
+    return launched_is_over(launch) ||
+           (told != NULL && told->fold != NULL && atomic_load(told->go) == told->let);
+}
+
+/* Waits, after the launch has its place in line and before its hold is put, until earlier calls of
+ * its comms have put their work on the device. That work would otherwise be stuck behind the hold
+ * if their streams share a queue with this one. Later calls put theirs only when this launch is
+ * over. All that is waited for has time limits of its own. */
+static void launch_let_others_by(const struct hoop_launch *launch, const struct hoop_work *work)
+{
+    while (launched_is_behind(launch)) {
+        hoop_wait_briefly();
+    }
+    for (size_t i = 0; i < launch->pieces.count; i++) {
+        while (atomic_load(&work[i].comm->awaited) > 0 && !launch_has_come_to(launch, i)) {
+            hoop_wait_briefly();
+        }
+    }
+}
+
+/* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
+static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
+                                       const struct hoop_work *work, const struct hoop_told *told)
+{
+    const struct hoop_room *room = launch->pieces.room;
+    const hoop_stream_t stream = launch->pieces.stream;
+    size_t count = 0;
+    const struct hoop_reduction reduction =
+        hoop_told_reduction(told, &work->request.signature, work->comm->n, &count);
+    hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,
+                                          told->pieces * HOOP_CUDA_TOLD_APART, stream);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
+                                          count, room->told, told->pieces, stream);
+    }
+    return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
+}
+
+/* Is work i its comm's call number `round` of the group? All calls of a comm are on one stream. */
+static bool launch_is_in_round(const struct hoop_work *work, size_t i, size_t round)
+{
+    size_t before = 0;
+    for (size_t j = 0; j < i; j++) {
+        before += work[j].comm == work[i].comm;
+    }
+    return before == round;
+}
+
+/* Puts the kernels of one round. *ret_any: it has calls. */
+static hoop_result_t launch_put_round(const struct hoop_launch *launch,
+                                      const struct hoop_work *work, size_t round, bool *ret_any)
+{
+    hoop_result_t result = hoop_cuda_enter(launch->room->context);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    for (size_t i = 0; i < launch->pieces.count && result == HOOP_OK; i++) {
+        const bool in_round = launch_is_in_round(work, i, round);
+        *ret_any |= in_round;
+        if (in_round && launch->told[i].fold != NULL) {
+            result = launch_put_kernel(launch, &work[i], &launch->told[i]);
+        }
+    }
+    hoop_cuda_leave();
+    return result;
+}
+
+/*
+ * Puts the kernels of all launches of a group on their streams, which may share a queue of the
+ * device. A kernel's own hold waits for the ranks' calls before it, so these come first: of each
+ * comm the first call's kernels on all streams, then the second's.
+ */
+static void launches_put_kernels(struct hoop_launch *first, const struct hoop_work *work)
+{
+    bool any = true;
+    for (size_t round = 0; any; round++) {
+        any = false;
+        for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+            if (at->told != NULL && at->put_result == HOOP_OK) {
+                at->put_result = launch_put_round(at, work + at->first, round, &any);
+            }
+        }
+    }
+}
+
+/* Puts the last hold, and copies back, on the stream if `holds`; and in any case the word that says
+ * that the launch no longer uses the room. */
+static hoop_result_t launch_end(const struct hoop_launch *launch, bool holds)
+{
+    const struct hoop_pieces *pieces = &launch->pieces;
+    hoop_result_t result = hoop_cuda_enter(launch->room->context);
+    if (result != HOOP_OK) {
+        return result;
+    }
+    if (holds) {
+        result = launch->told == NULL ? hoop_pieces_deliver(pieces, launch->number)
+                                      : hoop_room_wait(pieces->room, pieces->stream,
+                                                       pieces->room->let, launch->number);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_room_leave(pieces->room, pieces->stream, launch->number);
+    }
+    hoop_cuda_leave();
+    return result;
+}
+
+/* Puts the copies to the host and the bells on all streams. */
+static hoop_result_t launches_begin(struct hoop_launch *first, struct hoop_work *work)
+{
+    hoop_result_t result = HOOP_OK;
+    for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+        at->number = ++at->room->launched;
+        launched_add(at, work[at->first].comm->id);
+    }
+    for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+        result = result == HOOP_OK ? launch_begin(at, work + at->first) : result;
+        at->put_result = result;
+    }
+    return result;
+}
+
+/* Puts all that comes behind the bells. */
+static hoop_result_t launches_put(struct hoop_launch *first, const struct hoop_work *work,
+                                  bool holds)
+{
+    hoop_result_t result = HOOP_OK;
+    if (holds) {
+        for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+            launch_let_others_by(at, work + at->first);
+        }
+        launches_put_kernels(first, work);
+    }
+    for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+        if (at->put_result == HOOP_OK) {
+            at->put_result = launch_end(at, holds);
+        }
+        result = result == HOOP_OK ? at->put_result : result;
+    }
+    return result;
+}
+
+/* With the rooms' locks. *ret_begun, *ret_queued: the bells are put; the work will end them. */
+static hoop_result_t launches_run(struct hoop_launch *first, struct hoop_work *work, size_t count,
+                                  bool *ret_begun, bool *ret_queued)
+{
+    hoop_result_t result = launches_begin(first, work);
+    *ret_begun = result == HOOP_OK;
+    if (*ret_begun) {
+        result = launches_push(first, work, count);
+    } else {
+        hoop_work_fail(work, count, result);
+        hoop_work_finish(work, count);
+    }
+    *ret_queued = result == HOOP_OK;
+    const hoop_result_t put = launches_put(first, work, *ret_queued);
+    if (*ret_begun && put != HOOP_OK) {
+        for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+            launched_break(at);
+        }
+        hoop_work_fail(work, count, put);
+    }
+    return result == HOOP_OK ? put : result;
+}
+
+hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work, size_t count)
+{
+    bool begun = false, queued = false;
+    for (struct hoop_launch *at = launch; at != NULL; at = at->next) {
+        pthread_mutex_lock(&at->room->launching);
+    }
+    const hoop_result_t result = launches_run(launch, work, count, &begun, &queued);
+    for (struct hoop_launch *at = launch, *next = NULL; at != NULL; at = next) {
+        next = at->next;
+        pthread_mutex_unlock(&at->room->launching);
+        hoop_rooms_leave(at->room, at->put_result != HOOP_OK);
+        if (begun) {
+            launch_mark(at, true, !queued);
+        } else {
+            launched_drop(at);
+        }
+    }
+    return result;
 }

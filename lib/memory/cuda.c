@@ -412,7 +412,7 @@ struct cuda_pair {
     struct cuda_pair *next;
 };
 
-static hoop_result_t cuda_pair_open(hoop_cu_context_t from, hoop_cu_context_t to)
+hoop_result_t hoop_cuda_reach_context(hoop_cu_context_t from, hoop_cu_context_t to)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct cuda_pair *pairs;
@@ -446,6 +446,6 @@ hoop_result_t hoop_cuda_reach(hoop_cu_context_t context, const void *ptr)
     if (result != HOOP_OK || of == context) {
         return result;
     }
-    return of != NULL ? cuda_pair_open(context, of)
+    return of != NULL ? hoop_cuda_reach_context(context, of)
                       : hoop_error(HOOP_INVALID_ARGUMENT, "%p is not device memory", ptr);
 }

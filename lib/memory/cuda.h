@@ -297,6 +297,8 @@ bool hoop_cuda_is_plain(const void *ptr);
 
 /* Lets `context`, which must be current, reach plain memory of any context of this process. */
 hoop_result_t hoop_cuda_reach(hoop_cu_context_t context, const void *ptr);
+/* Lets `from`, which must be current, reach all plain memory of `to`. */
+hoop_result_t hoop_cuda_reach_context(hoop_cu_context_t from, hoop_cu_context_t to);
 
 /* The current context, or that of device 0 where there is none. Loads the driver. */
 hoop_result_t hoop_cuda_context(hoop_cu_context_t *ret);

@@ -219,12 +219,16 @@ bool hoop_buffers_look(const struct hoop_buffers *buffers, bool shows, const str
     return !reads || buffers_look(buffers, shows, in, in_bytes, &ret->in);
 }
 
-/* Not stream-ordered memory of CUDA's, nor memory that belongs to no device. */
+/* Not stream-ordered memory of CUDA's, nor memory that belongs to no device. Before a call was
+ * launched this was asked (hoop_buffers_are_known()). */
 static bool buffers_lets_in(const struct hoop_buffers *buffers, const struct hoop_region_ref *own)
 {
     const void *plain = own->id == 0 ? (const void *)(uintptr_t)own->offset : NULL;
-    if (plain == NULL || hoop_staging_enter(buffers->staging) != HOOP_OK) {
-        return plain == NULL; /* a region, or nobody accesses it */
+    if (plain == NULL || buffers->launched != HOOP_LAUNCHED_NOT) {
+        return true; /* a region, or nobody accesses it */
+    }
+    if (hoop_staging_enter(buffers->staging) != HOOP_OK) {
+        return false;
     }
     const bool lets = hoop_cuda_is_plain(plain);
     hoop_staging_leave();
@@ -426,7 +430,8 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
 
 /* ---- Mapping -------------------------------------------------------------------------------- */
 
-/* Opens another device's memory to this one's. In its own process a region is open to its own. */
+/* Opens another device's memory to this one's. In its own process a region is open to its own; and
+ * memory that is not opened by itself was opened before a call was launched (device/launch.c). */
 static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t rank,
                                   const struct hoop_mapping *use, uint64_t offset, void **base)
 {
@@ -434,7 +439,8 @@ static hoop_result_t buffers_open(const struct hoop_buffers *buffers, uint32_t r
     const bool same = hoop_buffers_announced(buffers, rank)->device == buffers->device;
     const bool here = buffers->maps.peers[rank].same_process;
     const bool grants = use->used && !(here && use->generation == HOOP_IPC_GENERATION);
-    if (buffers->device == 0 || (same && here) ||
+    const bool launched = here && !grants && buffers->launched != HOOP_LAUNCHED_NOT;
+    if (buffers->device == 0 || (same && here) || launched ||
         (grants && hoop_region_is_granted(use->process, use->region, use->generation,
                                           staging->number, base))) {
         return HOOP_OK;

@@ -184,18 +184,32 @@ static bool buffers_is_known(const _Atomic uint64_t *known, const struct hoop_re
            atomic_load_explicit(&known[buffers_place_of(key)], memory_order_relaxed) == key;
 }
 
+/* In one process: do other ranks' devices reach the buffers? Threads share memory without opening
+ * it one by one; but not every allocation with other devices. */
+static bool buffers_are_shared(const struct hoop_buffers_own *own, bool apart)
+{
+    const struct hoop_region_ref *const refs[] = {&own->in, &own->out};
+    bool shared = true;
+    for (size_t i = 0; i < 2 && apart && shared; i++) {
+        shared = refs[i]->id != 0 || refs[i]->offset == 0 ||
+                 hoop_cuda_is_plain((const void *)(uintptr_t)refs[i]->offset);
+    }
+    return shared;
+}
+
 enum hoop_launched hoop_buffers_are_known(const struct hoop_buffers *buffers,
                                           const struct hoop_plan *plan,
                                           const struct hoop_buffers_own *own,
                                           hoop_cu_context_t context)
 {
     const _Atomic uint64_t *known = atomic_load(&buffers->known);
+    const bool apart = atomic_load(&buffers->known_apart);
     if (known == NULL || context == NULL || context != atomic_load(&buffers->known_in) ||
-        (own->out.id == 0 && hoop_out_count(plan, plan->me) > 0) ||
-        atomic_load(&buffers->waits) > 0) {
+        atomic_load(&buffers->waits) > 0 ||
+        (buffers->one_process ? !buffers_are_shared(own, apart)
+                              : own->out.id == 0 && hoop_out_count(plan, plan->me) > 0)) {
         return HOOP_LAUNCHED_NOT;
     }
-    const bool apart = atomic_load(&buffers->known_apart);
     const bool in = (apart && !hoop_buffers_reads(plan, plan->me)) ||
                     buffers_is_known(known, &own->in, buffers_reader(plan, apart));
     const bool out = (apart && !hoop_buffers_writes(plan, plan->me)) ||

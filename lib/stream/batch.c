@@ -294,3 +294,35 @@ hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count)
     hoop_cancel_restore(before);
     return result;
 }
+
+/* ---- Several ranks of a communicator ------------------------------------------------------- */
+
+/* How many ranks of work[first]'s communicator have calls in the work. 0: an entry before `first`
+ * belongs to the same communicator, and was counted. */
+static uint32_t work_count_ranks(const struct hoop_work *work, size_t count, size_t first)
+{
+    uint32_t ranks = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct hoop_comm *comm = work[i].comm;
+        bool counts = comm->job_id == work[first].comm->job_id;
+        if (counts && i < first) {
+            return 0;
+        }
+        for (size_t j = first; j < i && counts; j++) {
+            counts = work[j].comm != comm;
+        }
+        ranks += counts;
+    }
+    return ranks;
+}
+
+bool hoop_work_is_whole(const struct hoop_work *work, size_t count)
+{
+    bool whole = true;
+    for (size_t i = 0; i < count && whole; i++) {
+        const uint32_t here = work[i].comm->here;
+        const uint32_t ranks = here > 1 ? work_count_ranks(work, count, i) : 0;
+        whole = ranks == 0 || ranks == here;
+    }
+    return whole;
+}

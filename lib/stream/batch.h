@@ -64,4 +64,11 @@ uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper
 /* Runs a whole batch; blocks. Returns the first failure, with its message. */
 hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count);
 
+/*
+ * For each communicator with several ranks in this process: does the work have calls of all of
+ * them? If not no CUDA stream may be held: streams of one process may share a queue of the device,
+ * where a held stream keeps back what the other ranks launch later.
+ */
+bool hoop_work_is_whole(const struct hoop_work *work, size_t count);
+
 #endif
