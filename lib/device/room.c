@@ -153,6 +153,10 @@ static hoop_cu_address_t room_word(const struct hoop_room *room, const _Atomic u
     return room->words + (hoop_cu_address_t)(word - room->let) * sizeof(*word);
 }
 
+/* Without CU_STREAM_WAIT_VALUE_FLUSH, which is for what others than CPUs and CUDA's own work, such
+ * as network cards, have written to the device's memory: nobody does, and what the work behind the
+ * wait reads was stored by a CPU before it set the word, with release, or by a kernel of any device
+ * before its stream wrote a word, which fences at system scope (no flags). */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
                              const _Atomic uint32_t *word, uint32_t value)
 {
