@@ -234,8 +234,26 @@ int fake_device_uuid(void *ret, int device)
     return is_device(device) ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_DEVICE;
 }
 
+static _Thread_local bool in_callback;
+
+void fake_call_back(hoop_cu_host_fn_t *fn, void *arg)
+{
+    in_callback = true;
+    fn(arg);
+    in_callback = false;
+}
+
+void fake_check_caller(void)
+{
+    if (in_callback) {
+        (void)fputs("fake CUDA: called by a host function, where CUDA may deadlock\n", stderr);
+        abort();
+    }
+}
+
 int fake_context_push(hoop_cu_context_t pushed)
 {
+    fake_check_caller();
     if (pushed < contexts || pushed >= contexts + FAKE_CONTEXTS || depth == 8) {
         return HOOP_CU_INVALID_CONTEXT;
     }

@@ -83,7 +83,7 @@ int fake_object_create(hoop_cu_object_t *ret, void *ptr, hoop_cu_host_fn_t *dest
 
 int fake_object_release(hoop_cu_object_t object, unsigned count)
 {
-    object->destroy(object->ptr);
+    fake_call_back(object->destroy, object->ptr);
     free(object);
     return count == 1 ? HOOP_CU_SUCCESS : HOOP_CU_INVALID_VALUE;
 }
@@ -147,7 +147,7 @@ void fake_cuda_drop(hoop_cu_graph_t graph)
     while (graph != NULL && graph->objects != NULL) {
         struct hoop_cu_object *object = graph->objects;
         graph->objects = object->next;
-        object->destroy(object->ptr);
+        fake_call_back(object->destroy, object->ptr);
         free(object);
     }
     free(graph);

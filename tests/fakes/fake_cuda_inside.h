@@ -65,6 +65,11 @@ extern bool fake_forgot; /* no pointer is known */
 /* Puts a copy of *what at the end of the stream, with a random delay. */
 int fake_push(hoop_stream_t stream, const struct fake_task *what);
 
+/* Calls a function of the program on the driver's behalf, which may call no function of CUDA:
+ * fake_check_caller() ends the process if it does. */
+void fake_call_back(hoop_cu_host_fn_t *fn, void *arg);
+void fake_check_caller(void);
+
 /* Waits for all tasks on all streams. */
 void fake_drain(void);
 

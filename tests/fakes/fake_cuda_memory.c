@@ -250,6 +250,7 @@ void fake_memory_pool(hoop_cu_address_t at)
 
 int fake_alloc(hoop_cu_address_t *ret, size_t bytes)
 {
+    fake_check_caller();
     if (!fake_has_context()) {
         return HOOP_CU_INVALID_CONTEXT;
     }
@@ -285,6 +286,7 @@ int fake_alloc_managed(hoop_cu_address_t *ret, size_t bytes, unsigned flags)
 
 int fake_free(hoop_cu_address_t ptr)
 {
+    fake_check_caller();
     int result = HOOP_CU_INVALID_VALUE;
     pthread_mutex_lock(&fake_lock);
     fake_keep_out();

@@ -76,7 +76,7 @@ static void task_run(struct fake_task *task)
         fake_kernel_run(task->kernel);
         break;
     case FAKE_HOST:
-        task->fn(task->arg);
+        fake_call_back(task->fn, task->arg);
         break;
     case FAKE_WRITE:
         atomic_store_explicit(task->word, (uint32_t)task->number, memory_order_release);
@@ -310,6 +310,7 @@ bool fake_is_unsafe(void)
 int fake_push(hoop_stream_t handle, const struct fake_task *what)
 {
     struct CUstream_st *stream = stream_find(handle);
+    fake_check_caller();
     if (stream == NULL) {
         return HOOP_CU_INVALID_HANDLE;
     }
@@ -438,6 +439,7 @@ int fake_stream_destroy(hoop_stream_t handle)
 
 int fake_stream_query(hoop_stream_t handle)
 {
+    fake_check_caller();
     pthread_mutex_lock(&fake_lock);
     while (keeping_out > 0) {
         pthread_cond_wait(&fake_changed, &fake_lock);
