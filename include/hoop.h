@@ -345,8 +345,10 @@ HOOP_API hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, in
 
 /*
  * Makes one comm of ndev ranks (1 to 4096) inside this process: comms[i] is rank i's handle, to be
- * used by a thread each, or by one thread inside a group. comms is an array of ndev. devlist must
- * be NULL (device numbers are HOOP_UNSUPPORTED in this version): the device is that of each buffer.
+ * used by a thread each, or by one thread inside a group. comms is an array of ndev. devlist: the
+ * rank's CUDA devices, as hoop_comm_cu_device() returns them; calls use that of each buffer. NULL:
+ * 0 to ndev - 1, as far as there are so many; without CUDA anything else is HOOP_UNSUPPORTED. Other
+ * than in NCCL several ranks may have one device.
  */
 HOOP_API hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist);
 
@@ -464,7 +466,8 @@ HOOP_API hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_u
 HOOP_API hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count);
 /* *rank: which of them this one is, 0 to count - 1. */
 HOOP_API hoop_result_t hoop_comm_user_rank(hoop_comm_t comm, int *rank);
-/* *device: the CUDA device that was current when comm was made; -1: none. */
+/* *device: the CUDA device of hoop_comm_init_all(), or else that was current when comm was made;
+ * -1: none. */
 HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
 
 /* ---- Collective operations ---------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "cost/profile.h"
 #include "inspect/report.h"
 #include "membership/serve.h"
+#include "memory/cuda.h"
 
 #include <limits.h>
 #include <stddef.h>
@@ -126,6 +127,7 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
     }
     ret->n = (uint32_t)nranks;
     ret->rank = (uint32_t)rank;
+    ret->device = -1;
     const hoop_result_t result = hoop_profile_use(&profile);
     if (result != HOOP_OK) {
         return result;
@@ -171,8 +173,10 @@ hoop_result_t hoop_get_unique_id(hoop_unique_id_t *id)
     return id != NULL ? births_id(false, id) : hoop_null_error("hoop_get_unique_id", "id");
 }
 
+/* device: as in hoop_comm_options. */
 static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int nranks,
-                                  const hoop_unique_id_t *id, int rank, const hoop_config_t *config)
+                                  const hoop_unique_id_t *id, int rank, const hoop_config_t *config,
+                                  int device)
 {
     struct hoop_comm_options options = {.serve = false};
     if (comm == NULL) {
@@ -180,6 +184,7 @@ static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int n
     }
     const int before = hoop_cancel_off();
     hoop_result_t result = births_options(config, nranks, rank, &options);
+    options.device = device;
     if (result == HOOP_OK) {
         result = hoop_rendezvous_from_id(id, &options.rendezvous);
     }
@@ -192,12 +197,12 @@ static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int n
 hoop_result_t hoop_comm_init_rank_config(hoop_comm_t *comm, int nranks, hoop_unique_id_t id,
                                          int rank, const hoop_config_t *config)
 {
-    return births_by_id("hoop_comm_init_rank_config", comm, nranks, &id, rank, config);
+    return births_by_id("hoop_comm_init_rank_config", comm, nranks, &id, rank, config, -1);
 }
 
 hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_t id, int rank)
 {
-    return births_by_id("hoop_comm_init_rank", comm, nranks, &id, rank, NULL);
+    return births_by_id("hoop_comm_init_rank", comm, nranks, &id, rank, NULL, -1);
 }
 
 hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank, int n_id,
@@ -212,7 +217,7 @@ hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int ra
         return hoop_group_spoil(hoop_error(
             HOOP_UNSUPPORTED, "n_id is %d: this version joins by exactly one unique id", n_id));
     }
-    return births_by_id("hoop_comm_init_rank_scalable", comm, nranks, &ids[0], rank, config);
+    return births_by_id("hoop_comm_init_rank_scalable", comm, nranks, &ids[0], rank, config, -1);
 }
 
 hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
@@ -259,9 +264,31 @@ hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks,
     return result;
 }
 
+/* Checks the numbers of devices, if they are given. *ret: how many there are. */
+static hoop_result_t births_devices(const int *devlist, int ndev, int *ret)
+{
+    const bool loaded = hoop_cuda_load();
+    *ret = 0;
+    if (!loaded && devlist != NULL) {
+        return hoop_cuda_need();
+    }
+    if (loaded && hoop_cuda.device_count(ret) != HOOP_CU_SUCCESS) {
+        *ret = 0;
+    }
+    for (int i = 0; i < ndev && devlist != NULL; i++) {
+        if (devlist[i] < 0 || devlist[i] >= *ret) {
+            return hoop_error(HOOP_INVALID_ARGUMENT,
+                              "devlist[%d] is %d, and CUDA sees %d devices, from 0 on", i,
+                              devlist[i], *ret);
+        }
+    }
+    return HOOP_OK;
+}
+
 hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist)
 {
     hoop_unique_id_t id;
+    int devices = 0;
     if (comms == NULL) {
         return hoop_group_spoil(hoop_null_error("hoop_comm_init_all", "comms"));
     }
@@ -269,18 +296,18 @@ hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlis
         return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT, "ndev is %d, expected 1 to %u",
                                            ndev, HOOP_MAX_RANKS));
     }
-    if (devlist != NULL) {
-        return hoop_group_spoil(hoop_error(HOOP_UNSUPPORTED,
-                                           "devlist: this version takes no device numbers (each "
-                                           "buffer tells its own device); pass NULL"));
+    hoop_result_t result = births_devices(devlist, ndev, &devices);
+    if (result == HOOP_OK) {
+        result = births_id(true, &id);
     }
-    hoop_result_t result = births_id(true, &id);
     if (result != HOOP_OK) {
         return hoop_group_spoil(result);
     }
     hoop_group_start();
     for (int rank = 0; rank < ndev; rank++) {
-        hoop_comm_init_rank(&comms[rank], ndev, id, rank); /* a failure spoils the group */
+        const int its = rank < devices ? rank : -1;
+        births_by_id("hoop_comm_init_all", &comms[rank], ndev, &id, rank, NULL,
+                     devlist != NULL ? devlist[rank] : its); /* a failure spoils the group */
     }
     result = hoop_group_end();
     hoop_secret_wipe(&id, sizeof(id));
@@ -381,7 +408,7 @@ hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_
             hoop_null_error("hoop_comm_grow", id == NULL ? "comm and id" : "newcomm"));
     }
     if (comm == NULL) {
-        return births_by_id("hoop_comm_grow", newcomm, nranks, id, rank, config);
+        return births_by_id("hoop_comm_grow", newcomm, nranks, id, rank, config, -1);
     }
     hoop_result_t result = births_parent("hoop_comm_grow", comm, newcomm, "newcomm");
     if (result == HOOP_OK) {

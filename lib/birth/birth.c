@@ -17,6 +17,7 @@ hoop_result_t hoop_birth_join(const struct hoop_comm_options *options, hoop_comm
     *birth = (struct hoop_birth){.ret = ret, .options.blocking = options->blocking};
     hoop_result_t result = hoop_comm_create(&birth->comm);
     if (result == HOOP_OK) {
+        birth->comm->device = options->device >= 0 ? options->device : birth->comm->device;
         result = hoop_comm_begin(birth->comm, options);
     }
     if (result != HOOP_OK) {

@@ -102,6 +102,7 @@ struct hoop_comm_options {
     const struct hoop_lineage *lineage; /* borrowed; NULL: none */
     bool serve;
     uint32_t n, rank;
+    int device; /* of a join: the CUDA device's number; -1: the one that is current */
     uint64_t init_timeout_ms, op_timeout_ms, dead_after_ms;
     bool blocking;
     struct hoop_agreement agreed;

@@ -81,11 +81,14 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
     return ncclCommInitRankConfig(newcomm, nranks, commIds[0], myrank, config);
 }
 
-/* Ignores devlist: in hoop the device of a call is that of its buffers. */
+/* Without a GPU, where NCCL would fail, the numbers mean nothing. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
-    (void)devlist;
-    return nccl_result(hoop_comm_init_all((hoop_comm_t *)comm, ndev, NULL));
+    hoop_result_t result = hoop_comm_init_all((hoop_comm_t *)comm, ndev, devlist);
+    if (result == HOOP_UNSUPPORTED && devlist != NULL) {
+        result = hoop_comm_init_all((hoop_comm_t *)comm, ndev, NULL);
+    }
+    return nccl_result(result);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,

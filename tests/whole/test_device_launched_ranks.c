@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SLOW_US 100000u
@@ -336,6 +337,45 @@ static void test_refused(void **state)
     }
 }
 
+/* ---- Numbers of devices ---- */
+
+static void expect_devices(const int *devlist, const int *expected)
+{
+    hoop_comm_t comms[RANKS] = {NULL};
+    assert_int_equal(hoop_comm_init_all(comms, RANKS, devlist), HOOP_OK);
+    for (int r = 0; r < RANKS; r++) {
+        int device = -2;
+        assert_int_equal(hoop_comm_cu_device(comms[r], &device), HOOP_OK);
+        assert_int_equal(device, expected[r]);
+        assert_int_equal(hoop_comm_destroy(comms[r]), HOOP_OK);
+    }
+}
+
+/* hoop_comm_init_all() takes the devices of its list; without one the first, or else the current
+ * one. */
+static void test_numbers(void **state)
+{
+    hoop_comm_t comms[RANKS] = {NULL};
+    int devices = 0, first[RANKS], last[RANKS];
+    (void)state;
+    assert_int_equal(hoop_cuda.device_count(&devices), 0);
+    for (int r = 0; r < RANKS; r++) {
+        first[r] = r < devices ? r : 0;
+        last[r] = devices - 1 - r % devices;
+    }
+    (void)enter_device_of(0);
+    expect_devices(NULL, first);
+    expect_devices(last, last);
+    leave_device();
+    for (int r = 0; r < RANKS; r++) {
+        int wrong[RANKS] = {0};
+        wrong[r] = r == 0 ? -1 : devices;
+        assert_int_equal(hoop_comm_init_all(comms, RANKS, wrong), HOOP_INVALID_ARGUMENT);
+        assert_non_null(strstr(hoop_get_last_error(NULL), "devlist["));
+        assert_null(comms[0]);
+    }
+}
+
 static int setup_all(void **state)
 {
     hoop_cu_context_t context = NULL;
@@ -354,7 +394,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_groups),    cmocka_unit_test(test_many),
         cmocka_unit_test(test_threads),   cmocka_unit_test(test_pool),
         cmocka_unit_test(test_meanwhile), cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_numbers),
     };
     (void)argv;
     takes_plain = argc > 1;
