@@ -1,6 +1,8 @@
 /* A run of a benchmark from beginning to end (see perf.h). */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "perf/perf_failure.h"
 #include "perf/perf_ranks.h"
@@ -129,6 +131,10 @@ int perf_main(int argc, char **argv, const struct perf_collective *collective)
         return code;
     }
     struct perf_report report = {.out = stdout, .options = &options};
+    /* Otherwise the next file that is opened, such as that of -J, would be the standard output. */
+    if (speaks && fcntl(STDOUT_FILENO, F_GETFD) < 0) {
+        return main_written(argv[0], false, PERF_SUCCESS);
+    }
     if (speaks) {
         perf_report_open(&report, collective, argc, argv);
     }

@@ -47,7 +47,7 @@ static void process_open_streams(void)
 {
     int fd = 0;
     while (fd >= 0 && fd <= STDERR_FILENO) {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC); /* gets the lowest free number */
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* gets the lowest free number */
     }
     if (fd > STDERR_FILENO) {
         close(fd);

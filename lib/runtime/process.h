@@ -24,7 +24,8 @@ struct hoop_process_memory {
 /*
  * Makes sure, once, that descriptors 0 to 2 exist. In a program that was started without them,
  * hoop's own descriptors would get these numbers, and what the program prints would go into shared
- * memory or to a peer.
+ * memory or to a peer. What takes their place can't be written: the program still learns that its
+ * output is lost.
  */
 void hoop_process_hold_streams(void);
 

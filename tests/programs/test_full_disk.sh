@@ -11,5 +11,8 @@ for program in "$@"; do
     # shellcheck disable=SC2016
     run 1 sh -c 'exec "$0" >/dev/full' "$program"
     says err '^standard output: No space left on device$'
+    # shellcheck disable=SC2016
+    run 1 sh -c 'exec "$0" >&-' "$program"
+    says err '^standard output: Bad file descriptor$'
 done
 exit $failed

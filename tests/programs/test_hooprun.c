@@ -228,6 +228,20 @@ static void test_help(void **state)
     hoop_run_finish(&run);
 }
 
+/* Ranks inherit that there is no standard output. */
+static void test_closed_output(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    static const char lost[] = "exec \"$0\" sh -c '[ ! -e /proc/self/fd/1 ]' >&-";
+    assert_int_equal(RUN(&run, "sh", "-c", lost, hoop_run_program), 0);
+    hoop_run_finish(&run);
+    static const char tagged[] = "exec \"$0\" --tag-output echo lost >&-";
+    assert_int_equal(RUN(&run, "sh", "-c", tagged, hoop_run_program), 125);
+    assert_says(run.err, "cannot write to standard output: Bad file descriptor");
+    hoop_run_finish(&run);
+}
+
 /* ---- Tagged output -------------------------------------------------------------------------- */
 
 #define TAGGED_RANKS 8
@@ -320,14 +334,14 @@ int main(int argc, char **argv)
         return 2;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),     cmocka_unit_test(test_secret),
-        cmocka_unit_test(test_stdin),           cmocka_unit_test(test_success_is_silent),
-        cmocka_unit_test(test_exit_code),       cmocka_unit_test(test_signal_death),
-        cmocka_unit_test(test_grace),           cmocka_unit_test(test_wait),
-        cmocka_unit_test(test_cannot_run),      cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_bad_arguments),   cmocka_unit_test(test_help),
-        cmocka_unit_test(test_tag_lines_whole), cmocka_unit_test(test_tag_odd_lines),
-        cmocka_unit_test(test_tag_long_line),
+        cmocka_unit_test(test_environment),   cmocka_unit_test(test_secret),
+        cmocka_unit_test(test_stdin),         cmocka_unit_test(test_success_is_silent),
+        cmocka_unit_test(test_exit_code),     cmocka_unit_test(test_signal_death),
+        cmocka_unit_test(test_grace),         cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_cannot_run),    cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_closed_output), cmocka_unit_test(test_tag_lines_whole),
+        cmocka_unit_test(test_tag_odd_lines), cmocka_unit_test(test_tag_long_line),
     };
     return cmocka_run_group_tests_name("hooprun", tests, NULL, NULL);
 }

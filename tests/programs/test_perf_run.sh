@@ -83,6 +83,10 @@ fi
 run 1 "$perf" -b 8 -e 8 -n 1 -J /nowhere/o.json
 says out '^# skipping JSON output: /nowhere/o.json: No such file or directory$'
 says err 'the output could not be written$'
+# shellcheck disable=SC2016
+run 1 sh -c 'exec "$0" -b 8 -e 8 -n 1 -J "$1" >&-' "$perf" "$work/closed.json"
+says err 'the output could not be written$'
+[ ! -e "$work/closed.json" ] || fail "a closed standard output was taken for the file of -J"
 if [ -w /dev/full ]; then
     "$perf" -b 8 -e 8 -n 1 >/dev/full 2>"$work/err"
     got=$?

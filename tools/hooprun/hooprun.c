@@ -33,11 +33,13 @@
 
 #define ORPHANS_MS 10000
 
-/* Opens descriptors 0 to 2 if need be, or pipes that are made later would get their numbers. */
+/* Opens descriptors 0 to 2 if need be, or pipes that are made later would get their numbers. A
+ * closed standard output stays one that can't be written, and is closed for the ranks, too. */
 static bool streams_ensure(void)
 {
     for (int fd = 0; fd <= 2; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+        const int how = fd == STDOUT_FILENO ? O_RDONLY | O_CLOEXEC : O_RDWR;
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", how) != fd) {
             return false;
         }
     }
