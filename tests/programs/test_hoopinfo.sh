@@ -70,7 +70,13 @@ run 0 env HOOP_LANES=3 "$hoopinfo" --settings --json
 python3 -c 'import json, sys
 lanes = json.load(sys.stdin)["HOOP_LANES"]
 assert lanes["value"] == "3" and lanes["default"] == "2", lanes' <"$work/out" || failed=1
-run 1 sh -c "'$hoopinfo' --settings >/dev/full"
+for options in --settings '' '--explain all_reduce' '--version --json'; do
+    for lost in '>/dev/full' '>&-'; do
+        run 1 sh -c "'$hoopinfo' $options $lost"
+        printf 'hoopinfo: cannot write to standard output\n' | cmp -s - "$work/err" ||
+            fail "hoopinfo $options $lost does not say so, once"
+    done
+done
 
 # says_in_time PATTERN: hoopinfo --job prints this, when it is run again and again
 says_in_time() {

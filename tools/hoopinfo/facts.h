@@ -28,7 +28,7 @@ void facts_add(struct facts *facts, const char *section, const char *key, const 
  */
 void facts_add_json(struct facts *facts, const char *section, const char *json);
 
-/* Prints to standard output. Returns false if not all of it was written. */
+/* Prints to standard output. Returns false if facts are missing for lack of memory. */
 bool facts_print(const struct facts *facts, bool as_json);
 
 #endif

@@ -174,8 +174,7 @@ static int page_print(const struct options *options)
         settings_add(facts);
     }
     if (facts != NULL && code == 0 && !facts_print(facts, options->json)) {
-        fputs("hoopinfo: cannot write all of it to standard output\n", stderr);
-        code = 1;
+        code = failed("standard output", HOOP_OUT_OF_MEMORY);
     }
     facts_destroy(facts);
     return code;
