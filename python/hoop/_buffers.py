@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from ctypes import (
     POINTER,
     addressof,
@@ -190,6 +191,12 @@ def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
 
 
 def _from_protocol(thing: Any) -> Buffer:
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(thing, masked.MaskedArray):
+        raise TypeError(
+            "a numpy MaskedArray is not a buffer that hoop can use: its mask would be ignored. Pass "
+            "its .data, or .filled(value)"
+        )
     dtype = getattr(thing, "dtype", None)
     named = _NAMES.get(getattr(dtype, "name", ""))
     if named is not None and not dtype.isnative:

@@ -518,6 +518,8 @@ class Buffers(unittest.TestCase):
             hoop.buffer(np.ones(3, "c16"))
         with self.assertRaisesRegex(TypeError, "byte order"):
             hoop.buffer(np.ones(3, ">f4"))
+        with self.assertRaisesRegex(TypeError, "MaskedArray .*its mask would be ignored"):
+            hoop.buffer(np.ma.array([1.0, 2.0], mask=[False, True]))
         with self.assertRaisesRegex(TypeError, "not a buffer"):
             hoop.buffer([1, 2, 3])
         comm = hoop.Comm.threads(1)[0]
