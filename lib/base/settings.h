@@ -166,7 +166,7 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "the most memory of the process that calls launched on CUDA streams may pin; a call "   \
            "that finds no room waits for its result; 0: all do")                                   \
     NUMBER(local_size, "HOOP_LOCAL_SIZE", 0, 0, 4096,                                              \
-           "ranks on this machine, also those of other comms; 0: see LOCAL_WORLD_SIZE; set by "    \
+           "ranks on this machine, also those of other comms; 0: as the launcher says; set by "    \
            "hooprun")                                                                              \
     NUMBER(restart_count, "HOOP_RESTART_COUNT", 0, 0, 1000000,                                     \
            "how often the job was restarted; set by hooprun")

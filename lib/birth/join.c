@@ -118,7 +118,11 @@ static uint32_t join_local_n(void)
     const uint64_t set = hoop_settings()->local_size;
     const char *text = set == 0 ? getenv("LOCAL_WORLD_SIZE") : NULL;
     const uint64_t told = text != NULL ? strtoull(text, NULL, 10) : set;
-    return told <= HOOP_MAX_RANKS ? (uint32_t)told : 0;
+    struct hoop_launcher launcher;
+    if (told > 0) {
+        return told <= HOOP_MAX_RANKS ? (uint32_t)told : 0;
+    }
+    return hoop_rendezvous_launcher(&launcher) == HOOP_OK ? launcher.local_n : 0;
 }
 
 static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)

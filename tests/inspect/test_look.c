@@ -450,6 +450,30 @@ static void test_names(void **state)
         strstr(hoop_get_last_error(NULL), "config.comm_name has 128 bytes, expected at most 127"));
 }
 
+/* Ranks of other comms count among those that want this machine's CPUs, as any launcher tells how
+ * many there are. */
+static void test_launcher_tells_how_many(void **state)
+{
+    (void)state;
+    static const char *const launchers[][3] = {
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+        {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"},
+    };
+    unsetenv("LOCAL_WORLD_SIZE");
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        hoop_comm_t comms[2];
+        setenv(launchers[i][0], "4096", 1);
+        setenv(launchers[i][1], "0", 1);
+        setenv(launchers[i][2], "4096", 1);
+        make(comms, NULL);
+        assert_non_null(strstr(look(comms[0]), "\"waiting_policy\":\"yield\""));
+        end(comms);
+        for (size_t k = 0; k < 3; k++) {
+            unsetenv(launchers[i][k]);
+        }
+    }
+}
+
 static void test_who_has_left(void **state)
 {
     (void)state;
@@ -477,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_report_without_descriptors),
         cmocka_unit_test(test_report_in_a_flood),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_launcher_tells_how_many),
         cmocka_unit_test(test_who_has_left),
     };
     return cmocka_run_group_tests_name("look", tests, NULL, NULL);
