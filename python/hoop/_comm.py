@@ -22,6 +22,7 @@ from ._native import (
     OK,
     TIMEOUT,
     HoopError,
+    RemoteError,
     UniqueIdStruct,
     check,
     config,
@@ -390,11 +391,14 @@ class Comm:
 
     _LEAVES = 1
 
-    def _leave(self, _until: float) -> None:
+    def _leave(self, _until: float) -> bool:
         """At the end of the process: says goodbye; or, if a thread is inside, ends the comm on all ranks. The
-        handle stays valid for threads that still call."""
-        if self._close.detach():
-            lib.hoop_comm_leave(self._handle)
+        handle stays valid for threads that still call. Returns whether another rank had ended the comm."""
+        if not self._close.detach():
+            return False
+        ended = isinstance(self.failure, RemoteError)
+        lib.hoop_comm_leave(self._handle)
+        return ended
 
     def __enter__(self) -> Comm:
         return self

@@ -18,6 +18,9 @@ from typing import Any, Callable
 from ._native import lib
 
 GRACE = 5.0  # seconds to wait for running operations: other ranks may never do their part
+# Launchers name the process that ended first as the cause, and torchrun looks every 0.1 s. So a process that failed
+# because of another rank ends this many seconds later than it could.
+_BEHIND = 0.5
 _LAST = -100  # a priority after multiprocessing's own finalizers
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -27,7 +30,7 @@ _process: int | None = None  # the process that this state belongs to
 
 def opened(thing: Any) -> None:
     """Lets thing._leave(until) be called at the end, unless thing is closed before; in the order of _LEAVES.
-    It may wait until the time `until` of time.monotonic()."""
+    It may wait until the time `until` of time.monotonic(), and returns True if another rank had ended thing."""
     global _process
     if _process != os.getpid():
         _process = os.getpid()
@@ -68,13 +71,15 @@ def _finish() -> None:
     until = time.monotonic() + GRACE
     for act in reversed(_before):
         _try(act)
-    for thing in sorted(list(_open), key=lambda thing: thing._LEAVES):
-        _try(thing._leave, until)
+    things = sorted(list(_open), key=lambda thing: thing._LEAVES)
+    if any([_try(thing._leave, until) for thing in things]):  # all of them
+        time.sleep(_BEHIND)
 
 
-def _try(act: Callable[..., None], *arguments: Any) -> None:
+def _try(act: Callable[..., Any], *arguments: Any) -> Any:
     """Neither an error, also of a hook of the program, nor Ctrl-C may prevent the other goodbyes."""
     try:
-        act(*arguments)
+        return act(*arguments)
     except BaseException:
         sys.excepthook(*sys.exc_info())
+        return None

@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import multiprocessing
+import multiprocessing.util
 import os
 import pathlib
 import subprocess
@@ -29,6 +30,19 @@ def rank_of(module, name, folder, size, rank):
     if OLD:
         importlib.import_module("hoop.torch")
     module.run(name, f"file://{folder}/store", size, rank)
+
+
+def raises_in_one(rank, folder):
+    torch = importlib.import_module("torch")
+    if OLD:
+        importlib.import_module("hoop.torch")
+    torch.distributed.init_process_group("hoop", f"file://{folder}/store", rank=rank, world_size=3)
+    torch.distributed.barrier()
+    if rank == 1:
+        # Its process takes a while to end after it has left the group.
+        multiprocessing.util.Finalize(None, time.sleep, (0.2,), exitpriority=-1000)
+        raise ValueError("this rank has had enough")
+    torch.distributed.barrier()
 
 
 needs_backend = unittest.skipIf(OLD, f"torch {TORCH} does that with its own backends only")
@@ -103,6 +117,12 @@ class Torch(unittest.TestCase):
         self.assertIn("this rank has had enough", said[0])
         self.assertIn("rank 0", said[1])
         self.assertLess(time.monotonic() - begun, 60)
+
+    def test_the_rank_that_raised_is_named(self):
+        spawn = importlib.import_module("torch.multiprocessing.spawn")
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(spawn.ProcessRaisedException, "this rank has had enough"):
+                spawn.start_processes(raises_in_one, (folder,), 3, start_method="fork")
 
     def test_collectives(self):
         self.job("torch_jobs", "collectives", 3)
