@@ -198,7 +198,7 @@ uint32_t hoop_cpus_shared_by(struct hoop_cpus *ranks, uint32_t n)
     }
     /* nobody knows the CPUs of ranks that are not in the array */
     const bool few = (ranks[0].set == ranks[n - 1].set ? told : n) > cpus;
-    return few ? (uint32_t)((n + cpus - 1) / cpus) : 0;
+    return !few ? 0 : cpus > 0 ? (uint32_t)((n + cpus - 1) / cpus) : n;
 }
 
 /* ---- Two threads on one CPU ----------------------------------------------------------------- */

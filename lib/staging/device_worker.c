@@ -109,7 +109,7 @@ static hoop_result_t told_copy(void *arg, void *const *to, unsigned n_to, const 
 
 void hoop_told_tell_nothing(const struct hoop_told *told)
 {
-    if (told->fold != NULL) {
+    if (told->fold != NULL && atomic_load(told->go) != told->let) {
         memset(told->fold + told->told * HOOP_CUDA_TOLD_APART, 0,
                (told->pieces - told->told) * HOOP_CUDA_TOLD_APART);
     }
@@ -136,7 +136,7 @@ static hoop_result_t told_end(void *arg)
 static void told_pass(void *arg)
 {
     const struct hoop_told *told = arg;
-    if (told->fold != NULL && atomic_load(told->go) != told->let) {
+    if (told->fold != NULL) {
         hoop_told_tell_nothing(told);
         atomic_store_explicit(told->go, told->let, memory_order_release);
     }

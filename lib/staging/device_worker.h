@@ -58,7 +58,7 @@ struct hoop_reduction hoop_told_reduction(const struct hoop_told *told,
 
 /* The worker of a launched call, for the pieces of its operation. */
 struct hoop_board_worker hoop_told_worker(struct hoop_told *told);
-/* Lets the rows that have not been told anything do nothing. */
+/* Lets the rows that have not been told anything do nothing, unless the stream may read them. */
 void hoop_told_tell_nothing(const struct hoop_told *told);
 
 #endif
