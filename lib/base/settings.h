@@ -144,7 +144,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "cost model and is not learned")                                                        \
     CHOICE(nontemporal, "HOOP_NONTEMPORAL", 0, "auto 0 1",                                         \
            "non-temporal stores, past the caches, for copies to shared memory of 8 KiB and more "  \
-           "(512 bytes in collectives with a root): as measured, never, always")                   \
+           "(in collectives with a root 512 bytes, or 64 KiB on Intel CPUs since Ice Lake): as "   \
+           "measured, never, always")                                                              \
     STRING(host_id, "HOOP_HOSTID",                                                                 \
            "ranks with different values count as on different machines; unset: where they are")    \
     STRING(cuda, "HOOP_CUDA",                                                                      \

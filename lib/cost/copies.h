@@ -20,9 +20,11 @@
 #include <stdint.h>
 
 /* Number of sizes, each twice the one before. The smallest copies for which the choice is made,
- * where one rank always writes the same memory (a collective with a root), and elsewhere. */
+ * where one rank always writes the same memory (a collective with a root; there with CPUs on which
+ * ordinary stores need not fetch, see runtime/copy.h), and elsewhere. */
 #define HOOP_COPIES_SIZES 24u
 #define HOOP_COPIES_LEAST_ROOTED 512u
+#define HOOP_COPIES_LEAST_STRING 65536u
 #define HOOP_COPIES_LEAST 8192u
 
 /* By ordinary stores, by non-temporal ones, or not at all: the receiver reads the sender's memory

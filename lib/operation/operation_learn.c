@@ -5,6 +5,8 @@
  */
 #include "operation/operation.h"
 
+#include "runtime/copy.h"
+
 #include <stdlib.h>
 
 #define LEARN_MORE 2u /* calls beyond those after which copies return to the same memory */
@@ -81,14 +83,26 @@ static void learn_hear_work(struct hoop_operation *operation, bool last)
     }
 }
 
+/* The stores, a bit each, among which copies of so many bytes choose. */
+static uint32_t learn_stores(enum hoop_collective collective, uint64_t bytes)
+{
+    const bool rooted = hoop_collective_is_rooted(collective);
+    /* Memory that rotates is written by the rank that read it last: small pieces gain nothing. */
+    if (bytes < (rooted ? HOOP_COPIES_LEAST_ROOTED : HOOP_COPIES_LEAST)) {
+        return 1u << HOOP_COPY_ORDINARY;
+    }
+    const uint32_t may = hoop_copies_may(), ordinary = may & 1u << HOOP_COPY_ORDINARY;
+    /* A time of the writer's work does not show what its reader loses, who takes longer. */
+    const bool never_worth =
+        rooted && bytes < HOOP_COPIES_LEAST_STRING && hoop_copies_by_string(bytes) && ordinary != 0;
+    return never_worth ? ordinary : may;
+}
+
 bool hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint32_t around)
 {
     struct hoop_board *board = operation->env.board;
     const uint32_t collective = operation->request.signature.collective;
-    /* Memory that rotates is written by the rank that read it last: small pieces gain nothing. */
-    const uint64_t least =
-        hoop_collective_is_rooted(collective) ? HOOP_COPIES_LEAST_ROOTED : HOOP_COPIES_LEAST;
-    const uint32_t may = bytes >= least ? hoop_copies_may() : 1u << HOOP_COPY_ORDINARY;
+    const uint32_t may = learn_stores((enum hoop_collective)collective, bytes);
     board->past = may == 1u << HOOP_COPY_NONTEMPORAL;
     if (__builtin_popcount(may) == 1) {
         return false;

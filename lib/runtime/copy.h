@@ -1,4 +1,4 @@
-/* Copies that bypass the caches, for memory that others read next; worth it: cost/copies.h. */
+/* Copies to memory that others read next. Past the caches: worth it as cost/copies.h says. */
 #ifndef HOOP_RUNTIME_COPY_H
 #define HOOP_RUNTIME_COPY_H
 
@@ -38,10 +38,33 @@ static inline void hoop_copy_past(void *to, const void *from, size_t bytes)
 #endif
 }
 
+/* Intel CPUs since Ice Lake store a line that another CPU has read without fetching it first if
+ * they are told the length beforehand, by `rep movsb`: in half the time. C libraries do so from 2
+ * KiB on. */
+static inline bool hoop_copies_by_string(size_t bytes)
+{
+#if defined(__x86_64__)
+    return bytes >= 256 && __builtin_cpu_is("intel") && __builtin_cpu_supports("vpclmulqdq");
+#else
+    return (void)bytes, false;
+#endif
+}
+
+static inline void hoop_copy_string(void *to, const void *from, size_t bytes)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
 static inline void hoop_copy(void *to, const void *from, size_t bytes, bool past)
 {
     if (past) {
         hoop_copy_past(to, from, bytes);
+    } else if (hoop_copies_by_string(bytes)) {
+        hoop_copy_string(to, from, bytes);
     } else {
         memcpy(to, from, bytes);
     }

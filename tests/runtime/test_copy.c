@@ -1,5 +1,5 @@
-/* Copies that bypass the caches write the bytes that memcpy() would, and no others, at every
- * offset. */
+/* Copies that bypass the caches, or are done by string instructions, write the bytes that memcpy()
+ * would, and no others, at every offset. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +20,12 @@ static void copy(size_t to_off, size_t from_off, size_t bytes)
     memset(expected, 0xee, ROOM);
     memcpy(expected + to_off, from + from_off, bytes);
     hoop_copy_past(to + to_off, from + from_off, bytes);
+    assert_memory_equal(to, expected, ROOM);
+    memset(to + to_off, 0xee, bytes);
+    hoop_copy_string(to + to_off, from + from_off, bytes);
+    assert_memory_equal(to, expected, ROOM);
+    memset(to + to_off, 0xee, bytes);
+    hoop_copy(to + to_off, from + from_off, bytes, false);
     assert_memory_equal(to, expected, ROOM);
 }
 
@@ -48,6 +54,9 @@ static void test_large(void **state)
         source[3 + i] = (uint8_t)(i >> 3);
     }
     hoop_copy_past(target + 7, source + 3, bytes);
+    assert_memory_equal(target + 7, source + 3, bytes);
+    memset(target, 0, bytes + 7);
+    hoop_copy_string(target + 7, source + 3, bytes);
     assert_memory_equal(target + 7, source + 3, bytes);
     free(source);
     free(target);
