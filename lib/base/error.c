@@ -71,6 +71,18 @@ const char *hoop_get_error_name(hoop_result_t result)
     }
 }
 
+bool hoop_is_failure(int32_t code)
+{
+    switch (code) {
+#define ERROR_CODE(name, value, text) case value:
+        HOOP_RESULTS(ERROR_CODE)
+#undef ERROR_CODE
+        return code != HOOP_OK && code != HOOP_IN_PROGRESS;
+    default:
+        return false;
+    }
+}
+
 /* The length of the UTF-8 character at `at`, 1 if malformed. Is it a control character? */
 static size_t error_text_character(const unsigned char *at, bool *ret_control)
 {

@@ -25,6 +25,9 @@ struct hoop_failure {
     char text[HOOP_FAILURE_TEXT_BYTES];
 };
 
+/* Is it a failure of the public list? HOOP_AGAIN is not. For codes that another process wrote. */
+bool hoop_is_failure(int32_t code);
+
 #define HOOP_PRINTF(string, first) __attribute__((format(printf, string, first)))
 
 /*

@@ -40,23 +40,10 @@ static const char *frame_check_hello(const union hoop_frame *frame)
                                                             : NULL;
 }
 
-/* Is it a failure of the public list? HOOP_AGAIN is not. */
-static bool frame_code_ok(int32_t code)
-{
-    switch (code) {
-#define FRAME_CODE(name, value, text) case value:
-        HOOP_RESULTS(FRAME_CODE)
-#undef FRAME_CODE
-        return code != HOOP_OK && code != HOOP_IN_PROGRESS;
-    default:
-        return false;
-    }
-}
-
 static const char *frame_check_fail(const union hoop_frame *frame)
 {
     const struct hoop_frame_failure *m = &frame->reject;
-    return !frame_code_ok(m->code)                              ? "code"
+    return !hoop_is_failure(m->code)                            ? "code"
            : m->rank < -1 || m->rank >= (int32_t)HOOP_MAX_RANKS ? "rank"
            : !FRAME_STRING_OK(m->text)                          ? "text"
                                                                 : NULL;
@@ -171,7 +158,7 @@ static const char *frame_check_region_is(const union hoop_frame *frame)
     const bool comes = m->code == HOOP_OK;
     return m->comm_id == 0                                   ? "comm_id"
            : m->id == 0                                      ? "id"
-           : !comes && !frame_code_ok(m->code)               ? "code"
+           : !comes && !hoop_is_failure(m->code)             ? "code"
            : comes && m->kind >= HOOP_MEM_KINDS              ? "kind"
            : comes && !frame_between(m->bytes, 1, INT64_MAX) ? "bytes"
                                                              : NULL;

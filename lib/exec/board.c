@@ -165,8 +165,11 @@ hoop_result_t hoop_board_failure(const struct hoop_board *board, struct hoop_fai
     }
     struct hoop_failure failure = board->head->failure;
     failure.text[sizeof(failure.text) - 1] = '\0';
-    if (failure.code == HOOP_OK || failure.code == HOOP_AGAIN) {
+    if (!hoop_is_failure((int32_t)failure.code)) {
         failure.code = HOOP_REMOTE_ERROR;
+    }
+    if (failure.rank < 0 || (uint32_t)failure.rank >= board->n) {
+        failure.rank = -1;
     }
     if (ret != NULL) {
         *ret = failure;

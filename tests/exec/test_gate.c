@@ -351,6 +351,25 @@ static void test_failure_written_late(void **state)
     pthread_join(thread, NULL);
 }
 
+/* Any rank can write the record: what it says is checked before it becomes a result or a rank. */
+static void test_failure_damaged(void **state)
+{
+    struct world *world = *state;
+    static const int32_t codes[] = {HOOP_OK, HOOP_IN_PROGRESS, HOOP_AGAIN, 999, -1};
+    static const int32_t ranks[] = {N, INT32_MAX, -2, INT32_MIN, -1};
+    struct hoop_failure cause = {.code = HOOP_ABORTED, .rank = N - 1}, seen;
+    assert_true(hoop_board_fail(&world->board[1], &cause));
+    assert_int_equal(hoop_board_failure(&world->board[0], &seen), HOOP_ABORTED);
+    assert_int_equal(seen.rank, N - 1);
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        memcpy(&world->board[0].head->failure.code, &codes[i], sizeof(codes[i]));
+        world->board[0].head->failure.rank = ranks[i];
+        assert_int_equal(hoop_board_failure(&world->board[0], &seen), HOOP_REMOTE_ERROR);
+        assert_int_equal(seen.code, HOOP_REMOTE_ERROR);
+        assert_int_equal(seen.rank, -1);
+    }
+}
+
 static void *abort_often(void *arg)
 {
     struct hoop_board *board = arg;
@@ -400,6 +419,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_race, begin, end),
         cmocka_unit_test_setup_teardown(test_failure_written_late, begin, end),
         cmocka_unit_test_setup_teardown(test_failure_read_meanwhile, begin, end),
+        cmocka_unit_test_setup_teardown(test_failure_damaged, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
