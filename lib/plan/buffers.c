@@ -500,6 +500,11 @@ hoop_result_t hoop_buffers_use(struct hoop_buffers *buffers, uint32_t rank,
     if (place->region == 0) {
         const bool here = buffers->maps.peers[rank].same_process;
         buffers->far[rank] |= here ? 0 : place->far; /* plain memory of its process */
+        if (!here && place->far == 0) {
+            result = hoop_failure_set(failure, HOOP_REMOTE_ERROR, (int)rank,
+                                      "rank %u announced plain memory, which rank %u cannot map",
+                                      rank, buffers->board->me);
+        }
     } else {
         result = hoop_mapping_poll(&buffers->maps, use, rank, place->region, place->generation,
                                    &base, &bytes);
@@ -524,16 +529,17 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
                                   uint32_t rank, struct hoop_failure *failure)
 {
     const struct hoop_announce *a = hoop_buffers_announced(buffers, rank);
-    const bool writes = hoop_buffers_writes(plan, rank);
+    const bool writes = hoop_buffers_writes(plan, rank), reads_far = plan->algo == HOOP_ALGO_CMA;
+    const uint64_t in_bytes = hoop_in_count(plan, rank) * plan->type_bytes;
+    const uint64_t out_bytes = hoop_out_count(plan, rank) * plan->type_bytes;
     hoop_result_t result = HOOP_OK;
     buffers->far[rank] = 0;
     if (writes) {
         const struct hoop_buffers_place out = {.region = a->out_region,
                                                .offset = a->out_offset,
-                                               .bytes =
-                                                   hoop_out_count(plan, rank) * plan->type_bytes,
+                                               .bytes = out_bytes,
                                                .generation = a->out_generation,
-                                               .far = HOOP_FAR_OUT};
+                                               .far = reads_far ? HOOP_FAR_OUT : 0};
         result = hoop_buffers_use(buffers, rank, &out, &buffers->out_use[rank],
                                   &buffers->outs[rank], failure);
     }
@@ -541,7 +547,8 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
     if (result != HOOP_OK || !hoop_buffers_reads(plan, rank)) {
         return result;
     }
-    if (writes && a->in_region == a->out_region && a->in_offset == a->out_offset) {
+    if (writes && a->in_region == a->out_region && a->in_offset == a->out_offset &&
+        in_bytes <= out_bytes) {
         buffers->ins[rank] = buffers->outs[rank]; /* in place */
         buffers->far[rank] |= buffers->far[rank] != 0 ? HOOP_FAR_IN : 0;
         return HOOP_OK;
@@ -549,9 +556,9 @@ static hoop_result_t buffers_peer(struct hoop_buffers *buffers, const struct hoo
     void *in = (void *)(uintptr_t)buffers->ins[rank];
     const struct hoop_buffers_place place = {.region = a->in_region,
                                              .offset = a->in_offset,
-                                             .bytes = hoop_in_count(plan, rank) * plan->type_bytes,
+                                             .bytes = in_bytes,
                                              .generation = a->in_generation,
-                                             .far = HOOP_FAR_IN};
+                                             .far = reads_far ? HOOP_FAR_IN : 0};
     result = hoop_buffers_use(buffers, rank, &place, &buffers->in_use[rank], &in, failure);
     buffers->ins[rank] = in;
     return result;

@@ -19,7 +19,7 @@ bool hoop_buffers_outs_are_reached(const struct hoop_buffers *buffers,
 struct hoop_buffers_place {
     uint64_t region, offset, bytes;
     uint32_t generation;
-    uint8_t far; /* its HOOP_FAR_ bit, if it has no region */
+    uint8_t far; /* its HOOP_FAR_ bit, if it need not have a region: it is read in its process */
 };
 
 static inline const struct hoop_announce *hoop_buffers_announced(const struct hoop_buffers *buffers,
