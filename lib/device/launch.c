@@ -216,19 +216,6 @@ static bool parts_add(struct stream_parts *parts, const struct stream_part *its,
     return true;
 }
 
-/* Are all calls of each comm on one stream? Then their order is that of the stream. */
-static bool parts_keep_order(const struct hoop_work *work, const size_t *part, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < i; j++) {
-            if (work[i].comm == work[j].comm && part[i] != part[j]) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 /* Sorts work by its parts, each in the order that it had. Different comms' works have no order.
  * False: no memory. */
 static bool parts_sort(struct stream_parts *parts, struct hoop_work *work, const size_t *part,
@@ -262,7 +249,7 @@ static bool parts_make(struct stream_parts *parts, struct hoop_work *work, size_
     }
     if (can && parts->n > 1) {
         /* `nowhere` names a stream that each context has, and no buffer says which is meant */
-        can = !parts->nowhere && parts_keep_order(work, part, count) &&
+        can = !parts->nowhere && hoop_work_keeps_order(work, part, count) &&
               parts_sort(parts, work, part, count);
     }
     free(part);

@@ -326,3 +326,35 @@ bool hoop_work_is_whole(const struct hoop_work *work, size_t count)
     }
     return whole;
 }
+
+/* ---- Several parts -------------------------------------------------------------------------- */
+
+/* Where the first work of work[i]'s comm is kept, as its index + 1, or is to be: 0. There are
+ * 1 << bits places, more than work. */
+static size_t *work_first(const struct hoop_work *work, size_t i, size_t *firsts, unsigned bits)
+{
+    /* Fibonacci hashing, because the low bits of addresses are alike. */
+    size_t at =
+        (size_t)((uint64_t)(uintptr_t)work[i].comm * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits));
+    while (firsts[at] != 0 && work[firsts[at] - 1].comm != work[i].comm) {
+        at = (at + 1) & (((size_t)1 << bits) - 1);
+    }
+    return &firsts[at];
+}
+
+bool hoop_work_keeps_order(const struct hoop_work *work, const size_t *part, size_t count)
+{
+    unsigned bits = 1;
+    while ((size_t)1 << bits < 2 * count) {
+        bits++;
+    }
+    size_t *firsts = calloc((size_t)1 << bits, sizeof(*firsts));
+    bool keeps = firsts != NULL;
+    for (size_t i = 0; i < count && keeps; i++) {
+        size_t *first = work_first(work, i, firsts, bits);
+        *first = *first == 0 ? i + 1 : *first;
+        keeps = part[*first - 1] == part[i];
+    }
+    free(firsts);
+    return keeps;
+}

@@ -71,4 +71,8 @@ hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count);
  */
 bool hoop_work_is_whole(const struct hoop_work *work, size_t count);
 
+/* Is all work of each comm in one part? part[i]: of work[i]. Then no comm's order is lost if each
+ * part keeps its own. Touches no comm. False also without memory. */
+bool hoop_work_keeps_order(const struct hoop_work *work, const size_t *part, size_t count);
+
 #endif
