@@ -339,3 +339,11 @@ bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t dead
     }
     return true;
 }
+
+void hoop_operation_pass(struct hoop_operation *operation)
+{
+    struct hoop_told *told = operation_told(operation);
+    if (told != NULL && operation->launched && operation->steps.work == HOOP_BOARD_IDLE) {
+        hoop_told_worker(told).pass(told);
+    }
+}

@@ -64,6 +64,13 @@ static void batch_leave_devices(struct hoop_batch *batch, const struct hoop_batc
     const int before = hoop_cancel_off();
     for (uint32_t c = 0; c < batch->n_comms; c++) {
         const struct hoop_batch_comm *member = &batch->comms[c];
+        /* all ranks of the communicator fail */
+        if (member->state == HOOP_BATCH_RUNNING && member->comm->job_id == failing->comm->job_id) {
+            hoop_operation_pass(&member->comm->operation);
+        }
+    }
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        const struct hoop_batch_comm *member = &batch->comms[c];
         if (member != failing && member->state == HOOP_BATCH_RUNNING) {
             (void)hoop_operation_leave_device(&member->comm->operation, deadline_ns);
         }

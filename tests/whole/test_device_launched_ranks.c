@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "comm/comm.h"
 #include "memory/cuda.h"
 #include "whole/device_world.h"
 
@@ -299,6 +301,31 @@ static void test_abort(void **state)
     finish();
 }
 
+/* A rank fails when the ranks before it were told what their kernels do, as it finds a gate closed.
+ * In one queue theirs are behind its own, as ranks call in reverse, which is told nothing. */
+static void test_fails_late(void **state)
+{
+    (void)state;
+    for (int bad = 0; bad < RANKS; bad++) {
+        begin();
+        struct hoop_board *board = &ranks[bad].comm->board;
+        const int other = bad == 0 ? 1 : 0;
+        atomic_store(&hoop_board_rank(board, (uint32_t)bad)->gates[other], 1);
+        for (int r = 0; r < RANKS; r++) {
+            ranks[r].comm->op_timeout_ms = 6000;
+        }
+        const uint64_t began_ns = hoop_now_ns();
+        assert_int_equal(hoop_group_start(), HOOP_OK);
+        for (int r = RANKS - 1; r >= 0; r--) {
+            call(r, 0);
+        }
+        assert_int_equal(hoop_group_end(), HOOP_OK);
+        settle();
+        assert_true(hoop_now_ns() - began_ns < 3 * HOOP_NS_PER_S);
+        finish();
+    }
+}
+
 /* The driver refuses something half way: the group fails, and no stream is held for ever. */
 static int (*wait_of)(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags);
 static int waits_left;
@@ -390,11 +417,12 @@ static int setup_all(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_returns),   cmocka_unit_test(test_late),
-        cmocka_unit_test(test_groups),    cmocka_unit_test(test_many),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_meanwhile), cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_returns),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_groups),     cmocka_unit_test(test_many),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_meanwhile),  cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_fails_late),
     };
     (void)argv;
     takes_plain = argc > 1;
