@@ -10,6 +10,7 @@
 #include "transports/link_raw.h"
 #include "transports/link_stream.h"
 #include "transports/tcp/tcp_wire.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -460,6 +461,52 @@ static void test_talking_receiver(void **state)
     raw_close(&raw);
 }
 
+/* ---- A kernel without memory ----------------------------------------------------------------- */
+
+/* A call that fails for it is repeated; after a while the link blames its own rank. */
+static void check_starved(int err, hoop_result_t code, bool sending)
+{
+    struct raw raw;
+    assert_true(raw_open(&raw, sending, RAW_SOCKETPAIR, HOOP_CHECK_SUM));
+    struct hoop_tcp_link *tcp = hoop_tcp_from(raw.link);
+    const struct hoop_failure *failure = &raw.link->failure;
+    for (int i = 0; i < 3; i++) {
+        hoop_tcp_stopped(tcp, err);
+        hoop_tcp_blame(tcp);
+        assert_int_equal(failure->code, HOOP_OK);
+    }
+    tcp->starved_ns -= HOOP_TCP_STARVED_NS;
+    hoop_tcp_stopped(tcp, EAGAIN); /* the socket works again */
+    hoop_tcp_stopped(tcp, err);
+    hoop_tcp_blame(tcp);
+    assert_int_equal(failure->code, HOOP_OK);
+    tcp->starved_ns -= HOOP_TCP_STARVED_NS;
+    hoop_tcp_blame(tcp);
+    assert_int_equal(failure->code, code);
+    assert_int_equal(failure->rank, sending ? PAIR_SENDER : PAIR_RECEIVER);
+    assert_non_null(strstr(failure->text, sending ? "rank 0 cannot send to rank 1 (lane 2)"
+                                                  : "rank 1 cannot receive from rank 0 (lane 2)"));
+    assert_non_null(strstr(failure->text, hoop_errno_name(err)));
+    raw_close(&raw);
+}
+
+/* What the kernel takes ends the time for which it has lacked memory. */
+static void test_starved(void **state)
+{
+    (void)state;
+    struct raw raw;
+    struct item item;
+    check_starved(ENOBUFS, HOOP_OUT_OF_MEMORY, true);
+    check_starved(ENOMEM, HOOP_OUT_OF_MEMORY, false);
+    check_starved(ETOOMANYREFS, HOOP_SYSTEM_ERROR, true);
+    assert_true(raw_open(&raw, true, RAW_SOCKETPAIR, HOOP_CHECK_SUM));
+    hoop_tcp_stopped(hoop_tcp_from(raw.link), ENOBUFS);
+    assert_int_equal(raw_send(&raw, &item, "0123", 4, 0), HOOP_OK);
+    assert_int_equal(hoop_tcp_from(raw.link)->starved_ns, 0);
+    assert_true(raw_until_done(&raw, &item));
+    raw_close(&raw);
+}
+
 static uint32_t open_before; /* how many descriptors, before the first test */
 
 static void test_nothing_left_open(void **state)
@@ -482,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_forged_headers),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_talking_receiver),
+        cmocka_unit_test(test_starved),
         cmocka_unit_test(test_nothing_left_open),
     };
     open_before = raw_count_open();

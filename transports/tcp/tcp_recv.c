@@ -229,6 +229,7 @@ static bool receiver_read(struct tcp_receiver *receiver, bool *ret_dry)
         hoop_tcp_stopped(tcp, came == 0 ? 0 : errno);
         return false;
     }
+    tcp->starved_ns = 0;
     const size_t direct = (size_t)came < missing ? (size_t)came : missing;
     receiver->got += direct;
     receiver->end += (size_t)came - direct;

@@ -112,6 +112,7 @@ static bool sender_flush(struct tcp_sender *sender, bool keep)
             hoop_tcp_stopped(tcp, errno);
             break;
         }
+        tcp->starved_ns = 0;
         sender->kept = keep ? sender->kept + 1 : 0;
         sender_count(sender, (size_t)taken);
         full = (size_t)taken < bytes;

@@ -59,11 +59,18 @@ struct hoop_tcp_header hoop_tcp_header(struct hoop_tcp_link *tcp, uint64_t kind,
 void hoop_tcp_stopped(struct hoop_tcp_link *tcp, int err)
 {
     const struct hoop_link_params *params = &tcp->base.params;
+    if (err != ENOBUFS && err != ENOMEM && err != ETOOMANYREFS) {
+        tcp->starved_ns = 0;
+    }
     switch (err) {
     case EAGAIN:
     case EINTR:
+        return;
     case ENOBUFS:
-    case ENOMEM: /* the kernel's, temporarily */
+    case ENOMEM:
+    case ETOOMANYREFS: /* the kernel's, temporarily */
+        tcp->starved_ns = tcp->starved_ns == 0 ? hoop_now_ns() : tcp->starved_ns;
+        tcp->starved_errno = err;
         return;
     case 0:
     case ECONNABORTED:
@@ -90,7 +97,14 @@ void hoop_tcp_stopped(struct hoop_tcp_link *tcp, int err)
 void hoop_tcp_blame(struct hoop_tcp_link *tcp)
 {
     const struct hoop_link_params *params = &tcp->base.params;
-    const int err = tcp->lost_errno;
+    const int err = tcp->lost_errno, lacking = tcp->starved_errno;
+    if (tcp->starved_ns != 0 && hoop_now_ns() - tcp->starved_ns >= HOOP_TCP_STARVED_NS) {
+        (void)hoop_failure_set(&tcp->base.failure, hoop_from_errno(lacking), (int)params->me,
+                               "rank %u cannot %s rank %u (lane %u), and tried for %llu s: %s",
+                               params->me, params->sending ? "send to" : "receive from",
+                               params->peer, params->lane, HOOP_TCP_STARVED_NS / HOOP_NS_PER_S,
+                               hoop_errno_name(lacking));
+    }
     if (tcp->lost_ns == 0 || hoop_now_ns() - tcp->lost_ns < HOOP_TCP_PATIENCE_NS) {
         return;
     }

@@ -29,6 +29,10 @@ _Static_assert(sizeof(struct hoop_tcp_header) == 80, "what travels has no paddin
  */
 #define HOOP_TCP_PATIENCE_NS (2 * HOOP_NS_PER_S)
 
+/* After this long without memory or the like in this machine's kernel, a link blames its own rank.
+ */
+#define HOOP_TCP_STARVED_NS (5 * HOOP_NS_PER_S)
+
 /* First member of either end. Touched only by the thread that uses the end. */
 struct hoop_tcp_link {
     struct hoop_link base;
@@ -36,6 +40,8 @@ struct hoop_tcp_link {
     uint32_t peer_holds;          /* hoop_link_holds() of the receiver */
     uint64_t lost_ns;             /* when the connection was lost; 0: it was not */
     int lost_errno;               /* 0: end of stream */
+    int starved_errno;            /* what the kernel lacked last */
+    uint64_t starved_ns;          /* since when it has lacked that; 0: it does not */
     struct hoop_secret key;       /* of this connection, for HOOP_CHECK=mac */
     uint64_t number;              /* of the next header; both ends count */
     struct hoop_xfer_queue queue; /* posted, and not completely sent or received */
@@ -56,12 +62,12 @@ uint64_t hoop_tcp_payload_check(struct hoop_tcp_link *tcp, const void *data, siz
 
 /*
  * Call this when a system call on the socket moved nothing: err, or 0 at the end of the stream.
- * Temporary errors are ignored, those that the network explains start the patience, others fail the
- * link at once.
+ * Of temporary errors only the time is noted, those that the network explains start the patience,
+ * others fail the link at once.
  */
 void hoop_tcp_stopped(struct hoop_tcp_link *tcp, int err);
 
-/* Fails the link if its connection is lost and patience is over. */
+/* Fails the link if its connection is lost, or its kernel has lacked memory, for too long. */
 void hoop_tcp_blame(struct hoop_tcp_link *tcp);
 
 #endif
