@@ -123,6 +123,11 @@ static hoop_result_t life_step(struct life *life, int step)
     }
 }
 
+bool life_in_child(int step)
+{
+    return step == 12 || step == 15;
+}
+
 /* Returns the first failure of the ends. */
 static hoop_result_t life_end(struct life *life)
 {

@@ -26,6 +26,9 @@ struct life {
     int32_t *shared;
 };
 
+/* Is this a step in the child, of which the comm itself knows nothing? */
+bool life_in_child(int step);
+
 /* One life. id: by which the ranks join; NULL: as the launcher says. Returns the first failure. */
 hoop_result_t life_live(struct life *life, const hoop_unique_id_t *id);
 

@@ -300,10 +300,26 @@ static bool names(const char *text, int rank, int pid)
     return named;
 }
 
+/* Does the text name a rank that left the comm because its child had failed by the victim's fault?
+ * The comm knows nothing of that, and this rank may have been ahead in the child. */
+static bool names_leaver(const char *text, const struct report *reports, int victim, int pid)
+{
+    bool named = false;
+    for (int r = 0; r < RANKS; r++) {
+        char left[48];
+        (void)snprintf(left, sizeof(left), "rank %d has left the communicator", r);
+        named = named ||
+                (strstr(text, left) != NULL && reports[r].results[0] != HOOP_OK &&
+                 life_in_child(reports[r].steps[0] - 1) && names(reports[r].texts[0], victim, pid));
+    }
+    return named;
+}
+
 /* Why a rank's report is not as it must be; NULL: it is. */
-static const char *report_fault(const struct trial *trial, const struct report *it, int rank,
+static const char *report_fault(const struct trial *trial, const struct report *reports, int rank,
                                 int victim_pid)
 {
+    const struct report *it = &reports[rank];
     const char *text = it->texts[0];
     const bool may_fail = trial->around == NULL || trial->around->may_refuse;
     if (it->wrong) {
@@ -318,7 +334,8 @@ static const char *report_fault(const struct trial *trial, const struct report *
     /* a reset is the doing of the other end */
     const bool blamed = trial->victim != NOBODY && trial->failing.error != ECONNRESET;
     if (it->results[0] != HOOP_OK && blamed && trial->victim != rank &&
-        !names(text, trial->victim, victim_pid)) {
+        !names(text, trial->victim, victim_pid) &&
+        !names_leaver(text, reports, trial->victim, victim_pid)) {
         return "the rank is not named";
     }
     if (it->results[1] != HOOP_OK && (trial->around == NULL || !may_fail)) {
@@ -361,14 +378,18 @@ static bool trial_run(struct trial *trial, struct report *ret)
     fault = family_fork_all(&family, rank_run, trial) ? NULL : "no process";
     const int pid = trial->victim != NOBODY ? (int)family.ranks[trial->victim].pid : 0;
     const uint64_t deadline = hoop_deadline_ns(PATIENCE_MS);
-    for (int r = 0; r < RANKS && fault == NULL; r++) {
+    const bool forked = fault == NULL;
+    for (int r = 0; r < RANKS && forked; r++) {
         const enum family_heard heard = family_hear(&family, r, &ret[r], sizeof(*ret), deadline);
-        fault = heard == FAMILY_HEARD    ? report_fault(trial, &ret[r], r, pid)
-                : heard == FAMILY_SILENT ? "a rank hangs"
-                                         : "a rank crashes";
+        if (heard != FAMILY_HEARD && fault == NULL) {
+            fault = heard == FAMILY_SILENT ? "a rank hangs" : "a rank crashes";
+        }
+    }
+    for (int r = 0; r < RANKS && fault == NULL; r++) {
         if (ret[r].skipped != NULL) {
             (void)printf("skipped: %s: %s\n", trial->around->name, ret[r].skipped);
-            fault = NULL;
+        } else {
+            fault = report_fault(trial, ret, r, pid);
         }
     }
     if (fault != NULL || shows) {
