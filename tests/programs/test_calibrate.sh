@@ -154,6 +154,7 @@ refuses 1 'expected a new name or a regular file' "$hoopinfo" --calibrate "$work
 refuses 1 'expected a new name or a regular file' "$hoopinfo" --calibrate /dev/stdout
 refuses 2 'expected to be started by itself' hooprun -n 2 "$hoopinfo" --calibrate "$work/x"
 refuses 2 'requires an argument' "$hoopinfo" --calibrate
+refuses 2 '--calibrate --json: expected the name of a file' "$hoopinfo" --calibrate --json "$work/x"
 
 # lives PID: it runs; a zombie does not, which stays if process 1 reaps nothing
 lives() {

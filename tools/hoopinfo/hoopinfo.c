@@ -238,7 +238,8 @@ static bool option_take(struct options *options, int option)
         return request_take(options, "--calibrate-rank", CALIBRATE_RANK);
     case 'c':
         options->file = optarg;
-        return request_take(options, "--calibrate", CALIBRATE);
+        return (optarg[0] != '-' || wrong("--calibrate", optarg, "the name of a file first")) &&
+               request_take(options, "--calibrate", CALIBRATE);
     case 'e':
         options->collective = optarg;
         return request_take(options, "--explain", EXPLAIN);
