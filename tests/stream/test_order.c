@@ -11,8 +11,8 @@
 
 #include <stdlib.h>
 
-#define MOST 5u  /* calls, */
-#define KINDS 3u /* comms, and parts: all combinations are tried */
+#define MOST 5u           /* calls, */
+#define KINDS ((size_t)3) /* comms, and parts: all combinations are tried */
 #define MANY ((size_t)1 << 19)
 
 /* Only addresses count: there is no comm. */
