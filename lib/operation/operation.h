@@ -226,9 +226,9 @@ enum hoop_poll hoop_operation_try(struct hoop_operation *operation);
  * afterwards, or has failed. False: the work was not over at the deadline.
  */
 bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t deadline_ns);
-/* For an operation that is about to fail: lets a kernel go that was launched, but told nothing, as
- * kernels of other ranks here may be behind it in a queue of the device. */
-void hoop_operation_pass(struct hoop_operation *operation);
+/* Before a wait for kernels of other ranks here, which may be behind this operation's in a queue of
+ * the device: lets go those that it launched, also if they were told nothing, or not all. */
+void hoop_operation_let_kernels_go(struct hoop_operation *operation);
 
 /* ---------------------------------------------------------------------------------------------- */
 

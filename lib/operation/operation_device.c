@@ -340,10 +340,12 @@ bool hoop_operation_leave_device(struct hoop_operation *operation, uint64_t dead
     return true;
 }
 
-void hoop_operation_pass(struct hoop_operation *operation)
+void hoop_operation_let_kernels_go(struct hoop_operation *operation)
 {
     struct hoop_told *told = operation_told(operation);
     if (told != NULL && operation->launched && operation->steps.work == HOOP_BOARD_IDLE) {
         hoop_told_worker(told).pass(told);
+    } else {
+        (void)hoop_operation_leave_device(operation, 0);
     }
 }

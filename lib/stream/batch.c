@@ -66,7 +66,7 @@ static void batch_leave_devices(struct hoop_batch *batch, const struct hoop_batc
         const struct hoop_batch_comm *member = &batch->comms[c];
         /* all ranks of the communicator fail */
         if (member->state == HOOP_BATCH_RUNNING && member->comm->job_id == failing->comm->job_id) {
-            hoop_operation_pass(&member->comm->operation);
+            hoop_operation_let_kernels_go(&member->comm->operation);
         }
     }
     for (uint32_t c = 0; c < batch->n_comms; c++) {

@@ -68,7 +68,7 @@ unsigned folds(void)
 hoop_cu_context_t enter_device_of(int rank)
 {
     hoop_cu_context_t context = NULL;
-    assert_int_equal(hoop_cuda.primary_retain(&context, rank % count_devices()), 0);
+    assert_int_equal(hoop_cuda.primary_retain(&context, rank * count_devices() / RANKS), 0);
     assert_int_equal(hoop_cuda.context_push(context), 0);
     return context;
 }
