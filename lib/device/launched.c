@@ -158,11 +158,14 @@ static size_t launches_list(hoop_cu_context_t *ret, size_t most)
     return count;
 }
 
-/* The stream will write no word behind its kernels any more. */
-static void launched_break(const struct hoop_launch *launch)
+/* The stream will write no word behind its kernels any more; or, unless `all`, not behind those
+ * that could not be put there. */
+static void launched_break(const struct hoop_launch *launch, bool all)
 {
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        atomic_store(&launch->told[i].broken, true);
+        if (all || !launch->told[i].put) {
+            atomic_store(&launch->told[i].broken, true);
+        }
     }
 }
 
@@ -181,7 +184,7 @@ static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         if (at->room->context == context && launch_is_of(at, comm_id) && launch_is_awaited(at)) {
-            launched_break(at);
+            launched_break(at, true);
             awaited = true;
         }
     }
@@ -399,7 +402,7 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
 
 /* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
 static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
-                                       const struct hoop_work *work, const struct hoop_told *told)
+                                       const struct hoop_work *work, struct hoop_told *told)
 {
     const struct hoop_room *room = launch->pieces.room;
     const hoop_stream_t stream = launch->pieces.stream;
@@ -415,6 +418,7 @@ static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
         result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
                                           count, room->told, told->pieces, stream);
     }
+    told->put = result == HOOP_OK;
     return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
 }
 
@@ -537,7 +541,7 @@ static hoop_result_t launches_run(struct hoop_launch *first, struct hoop_work *w
     const hoop_result_t put = launches_put(first, work, *ret_queued);
     if (*ret_begun && put != HOOP_OK) {
         for (struct hoop_launch *at = first; at != NULL; at = at->next) {
-            launched_break(at);
+            launched_break(at, false);
         }
         hoop_work_fail(work, count, put);
     }

@@ -41,9 +41,8 @@ static void take_plain(int r)
     ranks[r].out = (unsigned char *)(uintptr_t)at; /* NOLINT */
 }
 
-static void finish(void)
+static void free_buffers(void)
 {
-    end_comms();
     for (int r = 0; r < RANKS; r++) {
         (void)enter_device_of(r);
         if (takes_plain) {
@@ -56,6 +55,12 @@ static void finish(void)
         assert_int_equal(hoop_cuda.stream_destroy(ranks[r].stream), 0);
         leave_device();
     }
+}
+
+static void finish(void)
+{
+    end_comms();
+    free_buffers();
 }
 
 static void fill_in(int value, unsigned delay_us)
@@ -329,10 +334,15 @@ static void test_fails_late(void **state)
 /* The driver refuses something half way: the group fails, and no stream is held for ever. */
 static int (*wait_of)(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags);
 static int waits_left;
+static unsigned refused_after_us;
 
 static int wait_fails(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags)
 {
-    return waits_left-- == 0 ? HOOP_CU_OUT_OF_MEMORY : wait_of(stream, at, value, flags);
+    if (waits_left-- == 0) {
+        usleep(refused_after_us);
+        return HOOP_CU_OUT_OF_MEMORY;
+    }
+    return wait_of(stream, at, value, flags);
 }
 
 static int (*write_of)(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags);
@@ -362,6 +372,37 @@ static void test_refused(void **state)
         settle();
         finish();
     }
+}
+
+/* What is on other streams by then, and was told what to do, is waited for: nothing is written once
+ * the communicator is gone. */
+static void test_refused_late(void **state)
+{
+    (void)state;
+    static unsigned char seen[RANKS][BYTES];
+    wait_of = hoop_cuda.stream_wait_value;
+    refused_after_us = SLOW_US / 2;
+    for (int k = 0; k < RANKS; k++) {
+        begin();
+        fill_in(5, 0); /* for other sums than before */
+        waits_left = k;
+        delay(2 * SLOW_US);
+        hoop_cuda.stream_wait_value = wait_fails;
+        sum_in_group();
+        hoop_cuda.stream_wait_value = wait_of;
+        delay(0);
+        assert_int_not_equal(ranks[0].result, HOOP_OK);
+        end_comms();
+        for (int r = 0; r < RANKS; r++) {
+            memcpy(seen[r], ranks[r].out + view, BYTES);
+        }
+        settle();
+        for (int r = 0; r < RANKS; r++) {
+            assert_memory_equal(seen[r], ranks[r].out + view, BYTES);
+        }
+        free_buffers();
+    }
+    refused_after_us = 0;
 }
 
 /* ---- Numbers of devices ---- */
@@ -422,7 +463,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_threads),    cmocka_unit_test(test_pool),
         cmocka_unit_test(test_meanwhile),  cmocka_unit_test(test_abort),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_fails_late),
+        cmocka_unit_test(test_fails_late), cmocka_unit_test(test_refused_late),
     };
     (void)argv;
     takes_plain = argc > 1;
