@@ -125,6 +125,15 @@ for name in all_gather reduce_scatter broadcast gather scatter; do
     step "launched_$name" 20 "$hooprun" -n 3 --timeout 15 "$build/bench/${name}_perf" -b $((bytes / 16384)) -e $((bytes / 128)) -f 8 -d all -n 2 --memory device
 done
 step launched_alltoall 20 "$hooprun" -n 2 --timeout 15 "$build/bench/alltoall_perf" -b $((bytes / 16384)) -e $((bytes / 128)) -f 8 -d all -n 2 --memory device
+# One thread calls for several ranks in a group; also of two processes.
+for ranks in 2 4 8; do
+    step "launched_group_$ranks" 60 "${cost[@]}" -t $ranks -S
+done
+step group_types 60 "$build/bench/all_reduce_perf" -g 3 -b 8 -e $((bytes / 64)) -f 64 -d all -o all -n 2 -w 1 --memory device
+for name in all_gather reduce_scatter broadcast reduce gather scatter alltoall sendrecv; do
+    step "group_$name" 20 "$build/bench/${name}_perf" -g 3 -b 8 -e $((bytes / 128)) -f 64 -d all -n 2 -w 1 --memory device
+done
+step group_processes 20 "$hooprun" -n 2 --timeout 15 "$build/bench/all_reduce_perf" -g 2 -b 8 -e $((bytes / 16)) -f 64 --memory device
 step launched 60 env HOOP_ALGO=slab "$hooprun" -n 2 --timeout 55 "${cost[@]}" -S
 step one_queue 60 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 step faults 160 bench/gpu/faults.sh "$hooprun" "$build/bench/gpu/device_faults" $((bytes / 16))
