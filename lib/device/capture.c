@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/sizes.h"
+#include "device/launch.h"
 #include "device/pieces.h"
 #include "runtime/service.h"
 #include "stream/progress.h"
@@ -28,11 +29,12 @@ struct capture {
     struct capture *next;
     struct room *room;
     struct hoop_pieces pieces;
-    const char *closed;    /* why it runs no more; NULL: it does */
-    bool gone;             /* the graph no longer exists */
-    bool told;             /* the log has said that it is replayed in vain */
-    bool runs, rung, over; /* begun by the graph; its copies to the host, its piece are complete */
-    bool *failed;          /* [count], valid when `over` */
+    struct hoop_told *told; /* [count], if it runs on the device; NULL: through the host */
+    const char *closed;     /* why it runs no more; NULL: it does */
+    bool gone;              /* the graph no longer exists */
+    bool logged;            /* the log has said that it is replayed in vain */
+    bool runs, rung, over;  /* begun by the graph; its copies to the host, its piece are complete */
+    bool *failed;           /* [count], valid when `over` */
     size_t count;
     struct hoop_work work[]; /* its comm becomes NULL when that ends */
 };
@@ -115,6 +117,7 @@ static void capture_free(struct capture *capture)
     hoop_pieces_finish(&capture->pieces);
     room_leave(capture->room);
     hoop_work_finish(capture->work, capture->count);
+    free(capture->told);
     free(capture->failed);
     free(capture);
 }
@@ -234,7 +237,9 @@ static void capture_let_go(struct capture *capture)
     }
     capture->runs = false;
     for (size_t i = 0; i < capture->count; i++) {
-        if (capture->failed[i]) {
+        if (capture->told != NULL) {
+            hoop_told_tell_nothing(&capture->told[i]);
+        } else if (capture->failed[i]) {
             hoop_pieces_spoil(&capture->pieces, i);
         }
     }
@@ -321,7 +326,12 @@ static void capture_run(struct capture *capture)
 {
     hoop_pieces_begin(&capture->pieces);
     capture->runs = true;
-    capture->rung = capture->over = false;
+    capture->over = false;
+    capture->rung = capture->told != NULL; /* on the device there is nothing to copy */
+    atomic_store_explicit(capture->room->room.came, capture->rung, memory_order_release);
+    for (size_t i = 0; i < capture->count && capture->rung; i++) {
+        capture->told[i].told = 0;
+    }
     const bool pushed = capture->closed == NULL && capture_push(capture);
     if (capture->closed == NULL && !pushed) {
         capture_fail(capture, HOOP_OUT_OF_MEMORY, "no memory for the calls of a graph");
@@ -329,6 +339,7 @@ static void capture_run(struct capture *capture)
     for (size_t i = 0; i < capture->count && !pushed; i++) {
         capture->failed[i] = capture->over = true;
     }
+    capture_let_go(capture);
 }
 
 /* On CUDA's thread, before the copies to the host: from here on they write to the room. */
@@ -348,14 +359,14 @@ static void capture_begin(void *arg)
         room->inside = capture;
         capture_run(capture);
     } /* else both have failed, and the end of the one that runs lets both go on */
-    const bool tells = why != NULL && !capture->told;
-    capture->told |= tells;
+    const bool logs = why != NULL && !capture->logged;
+    capture->logged |= logs;
     pthread_mutex_unlock(&captures_lock);
-    if (tells) {
+    if (logs) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_COMM,
                  "a captured call was replayed, but %s: it did nothing, and its output in device "
-                 "memory is filled with 0xff bytes",
-                 why);
+                 "memory %s",
+                 why, capture->told != NULL ? "is as it was" : "is filled with 0xff bytes");
     }
 }
 
@@ -417,8 +428,15 @@ static hoop_result_t capture_enter(struct capture *capture, unsigned long long g
     if (result == HOOP_OK) {
         result = hoop_cuda_stream_find(stream, &context);
     }
-    return result == HOOP_OK
-               ? room_enter(context, graph, capture_stream(stream), bytes, &capture->room)
+    if (result != HOOP_OK) {
+        return result;
+    }
+    struct hoop_told *told = hoop_launch_tell_later(capture->work, capture->count);
+    bytes = told != NULL ? hoop_room_told_bytes(told, capture->work, capture->count) : bytes;
+    capture->told = told;
+    result = room_enter(context, graph, capture_stream(stream), bytes, &capture->room);
+    return told != NULL && result == HOOP_OK
+               ? hoop_room_make_told(&capture->room->room, told, capture->work, capture->count)
                : result;
 }
 
@@ -450,24 +468,33 @@ static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph
     return result;
 }
 
+static const char capture_calls_host[] = "cuLaunchHostFunc on a stream that captures";
+
+/* In the context: adds the nodes between begin and end to the graph, for calls through the host. */
+static hoop_result_t capture_record_copies(struct capture *capture)
+{
+    const struct hoop_pieces *pieces = &capture->pieces;
+    hoop_result_t result = hoop_pieces_fetch(pieces);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check(capture_calls_host,
+                                 hoop_cuda.host_function(pieces->stream, capture_ring, capture));
+    }
+    return result == HOOP_OK ? hoop_pieces_deliver(pieces, 1) : result;
+}
+
 /* In the context: adds the nodes to the graph. */
 static hoop_result_t capture_record(struct capture *capture)
 {
-    static const char what[] = "cuLaunchHostFunc on a stream that captures";
     const struct hoop_pieces *pieces = &capture->pieces;
-    const hoop_stream_t stream = pieces->stream;
-    hoop_result_t result =
-        hoop_cuda_check(what, hoop_cuda.host_function(stream, capture_begin, capture));
+    hoop_result_t result = hoop_cuda_check(
+        capture_calls_host, hoop_cuda.host_function(pieces->stream, capture_begin, capture));
     if (result == HOOP_OK) {
-        result = hoop_pieces_fetch(pieces);
+        result = capture->told != NULL
+                     ? hoop_room_put_kernels(pieces->room, pieces->stream, capture->told,
+                                             capture->work, capture->count, 1)
+                     : capture_record_copies(capture);
     }
-    if (result == HOOP_OK) {
-        result = hoop_cuda_check(what, hoop_cuda.host_function(stream, capture_ring, capture));
-    }
-    if (result == HOOP_OK) {
-        result = hoop_pieces_deliver(pieces, 1);
-    }
-    return result == HOOP_OK ? hoop_room_leave(pieces->room, stream, 0) : result;
+    return result == HOOP_OK ? hoop_room_leave(pieces->room, pieces->stream, 0) : result;
 }
 
 /* Adds the capture to the list and to the graph. Takes it over, also on failure. */
@@ -492,9 +519,26 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
     return result;
 }
 
+/* Should not all ranks' buffers be on devices after all, the copies of a call are made on hoop's
+ * own stream: by then the one that captured may be gone. */
+static hoop_result_t capture_place_there(struct capture *capture)
+{
+    struct hoop_room *room = &capture->room->room;
+    capture->pieces.room = room;
+    room->counted = 0;
+    for (size_t i = 0; i < capture->count; i++) {
+        capture->work[i].request.stream = NULL;
+    }
+    return hoop_room_tell(room, capture->told, capture->work, capture->count, 0,
+                          capture->pieces.flows);
+}
+
 /* Gives the calls their places in the room. */
 static hoop_result_t capture_place(struct capture *capture)
 {
+    if (capture->told != NULL) {
+        return capture_place_there(capture);
+    }
     struct hoop_pieces *pieces = &capture->pieces;
     struct hoop_cuts cuts = {{NULL}};
     pieces->room = &capture->room->room;

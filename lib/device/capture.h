@@ -4,17 +4,23 @@
  *     graph          ... begin | copies to the host | ring | hold ....... | copies back, end | ...
  *     driver                 '-> a piece of work, queued then ...... -> let go
  *
- * The copies are nodes of the graph, to and from the room that its calls on that stream share, in
- * pieces or as a whole (pieces.h). The piece of work is queued like any other. It takes its place
- * in the comm's line when the graph comes to it, not when the graph is launched. The graph goes on
- * when both the piece and the copies to the host are over: only then can the output of a failed
- * call be marked, or these copies would overwrite the mark.
+ * A call that could be launched on the device (launch.h) runs there; who works has its kernel, as
+ * launched, in place of the copies, and begin is its bell:
+ *
+ *     graph          ... begin | hold | told | kernel | word | hold ............ | end | ...
+ *
+ * The copies of others are nodes of the graph, to and from the room that its calls on that stream
+ * share, in pieces or as a whole (pieces.h). The piece of work is queued like any other. It takes
+ * its place in the comm's line when the graph comes to it, not when the graph is launched. The
+ * graph goes on when both the piece and the copies to the host are over: only then can the output
+ * of a failed call be marked, or these copies would overwrite the mark.
  *
  * A captured call is kept until CUDA says that the graph and all that was made of it is gone. Then
  * the next call that captures, or that ends a comm, frees it. When a comm ends its captured calls
  * are closed: if they are replayed later the graph goes on at once, without a result.
  *
  * Between begin and end the memory is in use: it is an error if the same call begins again there.
+ * On the device the second one's kernel, too, may then do what the first one's was told.
  *
  * Any thread. Begin and ring run on CUDA's thread, which may not call CUDA.
  */

@@ -42,25 +42,6 @@ static void launches_cancel(struct hoop_launch *first)
     }
 }
 
-bool hoop_launch_acts(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
-{
-    const int32_t root = work[i].request.signature.root;
-    return launch->told[i].how == HOOP_LAUNCHED_EACH ||
-           (int)work[i].comm->rank == (root < 0 ? 0 : root);
-}
-
-size_t hoop_launch_pieces(const struct hoop_launch *launch, const struct hoop_work *work,
-                          size_t count)
-{
-    size_t pieces = 0;
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t collective = work[i].request.signature.collective;
-        pieces += hoop_told_pieces(launch->told[i].how, (enum hoop_collective)collective,
-                                   work[i].comm->n);
-    }
-    return pieces;
-}
-
 /* Enters a room of so many bytes, with device memory to tell kernels if there are any. Or NULL. */
 static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launch,
                                                  const struct hoop_work *work,
@@ -68,11 +49,8 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
                                                  unsigned long long stream, size_t bytes)
 {
     struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
-    bool acts = false;
-    for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        acts |= hoop_launch_acts(launch, work, i);
-    }
-    if (room != NULL && acts && !hoop_rooms_make_told(room)) {
+    if (room != NULL && launch->told != NULL &&
+        !hoop_rooms_make_told(room, launch->told, work, launch->pieces.count)) {
         hoop_rooms_leave(room, false);
         room = NULL;
     }
@@ -97,8 +75,7 @@ static bool launch_enter(struct hoop_launch *launch, struct hoop_work *work,
     const hoop_result_t result = launch->told == NULL ? hoop_room_need(work, count, stream, &bytes)
                                  : count <= HOOP_ROOM_GO ? HOOP_OK
                                                          : HOOP_AGAIN;
-    bytes = launch->told == NULL ? bytes
-                                 : hoop_launch_pieces(launch, work, count) * HOOP_CUDA_TOLD_APART;
+    bytes = launch->told == NULL ? bytes : hoop_room_told_bytes(launch->told, work, count);
     if (named && result == HOOP_OK) {
         launch->room = launch_find_room(launch, work, context, number, bytes);
     }
@@ -274,9 +251,8 @@ static bool part_has_context(struct stream_part *part, bool *ret_kernels)
  * error. */
 static enum hoop_launch_way work_way(struct hoop_work *work, bool kernels, struct hoop_told *ret)
 {
-    const bool takes = atomic_load(&work->comm->captured) == 0 &&
-                       atomic_load(&work->comm->closed) == 0 &&
-                       hoop_comm_state(work->comm, NULL) == HOOP_OK;
+    const bool takes =
+        atomic_load(&work->comm->closed) == 0 && hoop_comm_state(work->comm, NULL) == HOOP_OK;
     return takes ? hoop_comm_launch_way(work->comm, &work->request, kernels, ret) : HOOP_LAUNCH_NOT;
 }
 
@@ -350,12 +326,22 @@ static bool launching_is_possible(void)
     return hoop_settings()->cuda_ahead == HOOP_AHEAD_AUTO && !hoop_is_forked() && known == 1;
 }
 
+/* Has a graph calls on any of the comms? Then none is launched beside it. */
+static bool works_are_captured(const struct hoop_work *work, size_t count)
+{
+    bool captured = false;
+    for (size_t i = 0; i < count; i++) {
+        captured |= atomic_load(&work[i].comm->captured) != 0;
+    }
+    return captured;
+}
+
 struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count)
 {
     struct stream_parts parts = {.n = 0};
     bool kernels = true;
-    bool can = launching_is_possible() && hoop_work_is_whole(work, count) &&
-               parts_make(&parts, work, count);
+    bool can = launching_is_possible() && !works_are_captured(work, count) &&
+               hoop_work_is_whole(work, count) && parts_make(&parts, work, count);
     for (size_t k = 0; k < parts.n && can; k++) {
         can = part_has_context(&parts.each[k], &kernels);
     }
@@ -371,4 +357,19 @@ struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count)
     }
     free(told);
     return launch;
+}
+
+struct hoop_told *hoop_launch_tell_later(struct hoop_work *work, size_t count)
+{
+    struct stream_parts parts = {.n = 0};
+    bool kernels = true;
+    struct hoop_told *told = count <= HOOP_ROOM_GO ? calloc(count, sizeof(*told)) : NULL;
+    if (told != NULL && hoop_settings()->cuda_ahead != HOOP_AHEAD_ALL &&
+        parts_make(&parts, work, count) && parts.n == 1 &&
+        part_has_context(&parts.each[0], &kernels) &&
+        works_way(work, &parts, kernels, told) == HOOP_LAUNCH_ON_DEVICE) {
+        return told;
+    }
+    free(told);
+    return NULL;
 }

@@ -31,13 +31,6 @@ struct hoop_launch {
 /* Calls no CUDA. */
 void hoop_launch_free(struct hoop_launch *launch);
 
-/* Has this rank a kernel for the launch's call i? On one device the root works for all; without a
- * root, rank 0. On several each rank does. */
-bool hoop_launch_acts(const struct hoop_launch *launch, const struct hoop_work *work, size_t i);
-/* How many rows the kernels of the first `count` calls have, if this rank acts. */
-size_t hoop_launch_pieces(const struct hoop_launch *launch, const struct hoop_work *work,
-                          size_t count);
-
 /* ---- launched.c ------------------------------------------------------------------------------ */
 
 /* Starts the bells thread and the health thread, once. False: one could not be started. */

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "device/launch_inside.h"
 #include "runtime/process.h"
-#include "staging/kernels.h"
 #include "stream/health.h"
 #include "stream/progress.h"
 
@@ -283,51 +282,14 @@ static bool launched_is_behind(const struct hoop_launch *launch)
 
 /* ---- On the streams ------------------------------------------------------------------------- */
 
-/* Sets the words of call i, which runs on the device, and a place for what its kernel is told, if
- * this rank acts. */
-static void launch_tell(const struct hoop_launch *launch, const struct hoop_work *work, size_t i)
-{
-    struct hoop_room *room = launch->pieces.room;
-    struct hoop_told *told = &launch->told[i];
-    if (hoop_launch_acts(launch, work, i)) {
-        const size_t before = hoop_launch_pieces(launch, work, i);
-        told->fold = hoop_room_told(room, before);
-        told->pieces = (uint32_t)(hoop_launch_pieces(launch, work, i + 1) - before);
-        told->over = ++room->counted;
-    }
-    told->go = &room->go[i];
-    told->let = launch->number * HOOP_FLOW_MOST + 1;
-    told->came = room->came;
-}
-
-/* For calls on the device, which copy nothing: counts a bell, and a word behind each kernel. */
-static hoop_result_t launch_place_there(struct hoop_launch *launch, struct hoop_work *work,
-                                        uint32_t *ret_bell)
-{
-    struct hoop_pieces *pieces = &launch->pieces;
-    struct hoop_room *room = pieces->room;
-    const uint32_t before = room->counted++;
-    for (size_t i = 0; i < pieces->count; i++) {
-        struct hoop_flow *flow = calloc(1, sizeof(*flow));
-        if (flow == NULL) {
-            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
-        }
-        pieces->flows[i] = work[i].request.flow = flow;
-        launch_tell(launch, work, i);
-        flow->told = &launch->told[i];
-        flow->came = room->came;
-        flow->before = before;
-    }
-    *ret_bell = before + 1;
-    return HOOP_OK;
-}
-
 static hoop_result_t launch_place(struct hoop_launch *launch, struct hoop_work *work,
                                   uint32_t *ret_bell)
 {
     struct hoop_pieces *pieces = &launch->pieces;
     if (launch->told != NULL) {
-        return launch_place_there(launch, work, ret_bell);
+        *ret_bell = pieces->room->counted + 1;
+        return hoop_room_tell(pieces->room, launch->told, work, pieces->count, launch->number,
+                              pieces->flows);
     }
     const hoop_result_t result =
         hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
@@ -400,28 +362,6 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
     }
 }
 
-/* A hold, and behind it the copy of what the kernel is told, the kernel, and the word. */
-static hoop_result_t launch_put_kernel(const struct hoop_launch *launch,
-                                       const struct hoop_work *work, struct hoop_told *told)
-{
-    const struct hoop_room *room = launch->pieces.room;
-    const hoop_stream_t stream = launch->pieces.stream;
-    size_t count = 0;
-    const struct hoop_reduction reduction =
-        hoop_told_reduction(told, &work->request.signature, work->comm->n, &count);
-    hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
-    if (result == HOOP_OK) {
-        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,
-                                          told->pieces * HOOP_CUDA_TOLD_APART, stream);
-    }
-    if (result == HOOP_OK) {
-        result = hoop_kernels_launch_told(hoop_kernels_load(launch->room->context), &reduction,
-                                          count, room->told, told->pieces, stream);
-    }
-    told->put = result == HOOP_OK;
-    return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
-}
-
 /* Is work i its comm's call number `round` of the group? All calls of a comm are on one stream. */
 static bool launch_is_in_round(const struct hoop_work *work, size_t i, size_t round)
 {
@@ -444,7 +384,8 @@ static hoop_result_t launch_put_round(const struct hoop_launch *launch,
         const bool in_round = launch_is_in_round(work, i, round);
         *ret_any |= in_round;
         if (in_round && launch->told[i].fold != NULL) {
-            result = launch_put_kernel(launch, &work[i], &launch->told[i]);
+            result = hoop_room_put_kernel(launch->pieces.room, launch->pieces.stream,
+                                          &launch->told[i], &work[i]);
         }
     }
     hoop_cuda_leave();

@@ -1,6 +1,9 @@
 /* Rooms (see room.h). */
 #include "device/room.h"
 
+#include "staging/kernels.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #define ROOM_ALIGN 64u /* size of the words, and alignment of each work's memory */
@@ -47,20 +50,6 @@ void hoop_room_finish(struct hoop_room *room)
 bool hoop_room_fits(const struct hoop_room *room, size_t bytes)
 {
     return room->memory.host_bytes >= ROOM_ALIGN + bytes;
-}
-
-hoop_result_t hoop_room_make_told(struct hoop_room *room)
-{
-    return room->told != 0
-               ? HOOP_OK
-               : hoop_cuda_check(
-                     "cuMemAlloc",
-                     hoop_cuda.alloc(&room->told, HOOP_TOLD_PIECES * HOOP_CUDA_TOLD_APART));
-}
-
-unsigned char *hoop_room_told(const struct hoop_room *room, size_t i)
-{
-    return (unsigned char *)room->memory.host + ROOM_ALIGN + i * HOOP_CUDA_TOLD_APART;
 }
 
 /* ---- What lies there ------------------------------------------------------------------------ */
@@ -144,6 +133,112 @@ void hoop_room_forget(struct hoop_staging *stagings, size_t count)
         stagings[i].context = NULL; /* the staging owns nothing there */
         hoop_staging_finish(&stagings[i]);
     }
+}
+
+/* ---- Calls that run on the device ----------------------------------------------------------- */
+
+/* Has this rank a kernel for the call? On one device the root works for all; without a root, rank
+ * 0. On several each rank does. */
+static bool room_acts(const struct hoop_told *told, const struct hoop_work *work)
+{
+    const int32_t root = work->request.signature.root;
+    return told->how == HOOP_LAUNCHED_EACH || (int)work->comm->rank == (root < 0 ? 0 : root);
+}
+
+static size_t room_rows(const struct hoop_told *told, const struct hoop_work *work, size_t count)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t collective = work[i].request.signature.collective;
+        rows += hoop_told_pieces(told[i].how, (enum hoop_collective)collective, work[i].comm->n);
+    }
+    return rows;
+}
+
+size_t hoop_room_told_bytes(const struct hoop_told *told, const struct hoop_work *work,
+                            size_t count)
+{
+    return room_rows(told, work, count) * HOOP_CUDA_TOLD_APART;
+}
+
+hoop_result_t hoop_room_make_told(struct hoop_room *room, const struct hoop_told *told,
+                                  const struct hoop_work *work, size_t count)
+{
+    bool acts = false;
+    for (size_t i = 0; i < count; i++) {
+        acts |= room_acts(&told[i], &work[i]);
+    }
+    hoop_result_t result = HOOP_OK;
+    if (acts && room->told == 0 && (result = hoop_cuda_enter(room->memory.context)) == HOOP_OK) {
+        result = hoop_cuda_check(
+            "cuMemAlloc", hoop_cuda.alloc(&room->told, HOOP_TOLD_PIECES * HOOP_CUDA_TOLD_APART));
+        hoop_cuda_leave();
+    }
+    return result;
+}
+
+/* Of call i, whose rows come behind those of the calls before it. */
+static void room_tell(struct hoop_room *room, struct hoop_told *told, const struct hoop_work *work,
+                      size_t i, uint32_t number)
+{
+    if (room_acts(&told[i], &work[i])) {
+        told[i].fold =
+            (unsigned char *)room->memory.host + ROOM_ALIGN + hoop_room_told_bytes(told, work, i);
+        told[i].pieces = (uint32_t)room_rows(&told[i], &work[i], 1);
+        told[i].over = ++room->counted;
+    }
+    told[i].go = &room->go[i];
+    told[i].let = number * HOOP_FLOW_MOST + 1;
+    told[i].came = room->came;
+}
+
+hoop_result_t hoop_room_tell(struct hoop_room *room, struct hoop_told *told, struct hoop_work *work,
+                             size_t count, uint32_t number, struct hoop_flow **flows)
+{
+    const uint32_t before = room->counted++;
+    for (size_t i = 0; i < count; i++) {
+        struct hoop_flow *flow = calloc(1, sizeof(*flow));
+        if (flow == NULL) {
+            return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a call on a stream");
+        }
+        flows[i] = work[i].request.flow = flow;
+        room_tell(room, told, work, i, number);
+        flow->told = &told[i];
+        flow->came = room->came;
+        flow->before = before;
+    }
+    return HOOP_OK;
+}
+
+hoop_result_t hoop_room_put_kernel(const struct hoop_room *room, hoop_stream_t stream,
+                                   struct hoop_told *told, const struct hoop_work *work)
+{
+    size_t count = 0;
+    const struct hoop_reduction reduction =
+        hoop_told_reduction(told, &work->request.signature, work->comm->n, &count);
+    hoop_result_t result = hoop_room_wait(room, stream, told->go, told->let);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_copy_to_device(room->told, (uintptr_t)told->fold,
+                                          told->pieces * HOOP_CUDA_TOLD_APART, stream);
+    }
+    if (result == HOOP_OK) {
+        result = hoop_kernels_launch_told(hoop_kernels_load(room->memory.context), &reduction,
+                                          count, room->told, told->pieces, stream);
+    }
+    told->put = result == HOOP_OK;
+    return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
+}
+
+hoop_result_t hoop_room_put_kernels(const struct hoop_room *room, hoop_stream_t stream,
+                                    struct hoop_told *told, const struct hoop_work *work,
+                                    size_t count, uint32_t number)
+{
+    hoop_result_t result = HOOP_OK;
+    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
+        result =
+            told[i].fold != NULL ? hoop_room_put_kernel(room, stream, &told[i], &work[i]) : HOOP_OK;
+    }
+    return result == HOOP_OK ? hoop_room_wait(room, stream, room->let, number) : result;
 }
 
 /* ---- On the stream -------------------------------------------------------------------------- */

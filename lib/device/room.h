@@ -12,6 +12,7 @@
 #ifndef HOOP_ROOM_H
 #define HOOP_ROOM_H
 
+#include "staging/device_worker.h"
 #include "stream/batch.h"
 
 #define HOOP_ROOM_GO 12u
@@ -45,10 +46,32 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
 /* Frees what the stagings have, but not the room's memory. */
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
-/* In the context: allocates the device memory from which kernels read what to fold, if there is
- * none. hoop_room_told(): the host memory from which it is copied, for the i-th row of a launch. */
-hoop_result_t hoop_room_make_told(struct hoop_room *room);
-unsigned char *hoop_room_told(const struct hoop_room *room, size_t i);
+/* ---- Calls that run on the device: they copy nothing, and tell kernels what to do -------------
+ */
+
+/* The bytes of what such calls tell their kernels. */
+size_t hoop_room_told_bytes(const struct hoop_told *told, const struct hoop_work *work,
+                            size_t count);
+/* Allocates the device memory from which kernels read what to fold, if this rank has kernels for
+ * such calls, and there is none yet. */
+hoop_result_t hoop_room_make_told(struct hoop_room *room, const struct hoop_told *told,
+                                  const struct hoop_work *work, size_t count);
+/* Counts a bell, and a word behind each kernel; sets the words of each call, and the place for what
+ * its kernel is told, if it has one; and gives each request a flow, which flows[count] keep.
+ * number: of the launch. */
+hoop_result_t hoop_room_tell(struct hoop_room *room, struct hoop_told *told, struct hoop_work *work,
+                             size_t count, uint32_t number, struct hoop_flow **flows);
+/* In the context: puts a hold, and behind it the copy of what the kernel is told, the kernel, and
+ * the word. */
+hoop_result_t hoop_room_put_kernel(const struct hoop_room *room, hoop_stream_t stream,
+                                   struct hoop_told *told, const struct hoop_work *work);
+/* Those of all calls, one after the other, and a last hold, which ends when `let` has reached the
+ * number. */
+hoop_result_t hoop_room_put_kernels(const struct hoop_room *room, hoop_stream_t stream,
+                                    struct hoop_told *told, const struct hoop_work *work,
+                                    size_t count, uint32_t number);
+
+/* ---- On the stream -------------------------------------------------------------------------- */
 
 /* In the context: holds the stream until a word has reached `value`. */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,

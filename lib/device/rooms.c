@@ -140,14 +140,11 @@ struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned lo
     return room;
 }
 
-bool hoop_rooms_make_told(struct hoop_stream_room *room)
+bool hoop_rooms_make_told(struct hoop_stream_room *room, const struct hoop_told *told,
+                          const struct hoop_work *work, size_t count)
 {
     pthread_mutex_lock(&room->launching);
-    hoop_result_t result = hoop_cuda_enter(room->context);
-    if (result == HOOP_OK) {
-        result = hoop_room_make_told(&room->room);
-        hoop_cuda_leave();
-    }
+    const hoop_result_t result = hoop_room_make_told(&room->room, told, work, count);
     pthread_mutex_unlock(&room->launching);
     return result == HOOP_OK;
 }

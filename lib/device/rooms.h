@@ -33,9 +33,9 @@ struct hoop_stream_room {
  * memory, or free some. NULL: no room can be had. */
 struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned long long stream,
                                           size_t bytes);
-/* For a user of the room: allocates the device memory that tells kernels what to fold. False: there
- * is none. */
-bool hoop_rooms_make_told(struct hoop_stream_room *room);
+/* For a user of the room: hoop_room_make_told(). False: there is no memory. */
+bool hoop_rooms_make_told(struct hoop_stream_room *room, const struct hoop_told *told,
+                          const struct hoop_work *work, size_t count);
 /* Removes a user. torn: its launch could not be put on the stream completely. */
 void hoop_rooms_leave(struct hoop_stream_room *room, bool torn);
 

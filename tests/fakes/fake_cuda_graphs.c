@@ -44,7 +44,7 @@ int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what)
 {
     const bool can = what->kind == FAKE_COPY || what->kind == FAKE_FILL ||
                      what->kind == FAKE_HOST || what->kind == FAKE_VALUE ||
-                     what->kind == FAKE_WRITE;
+                     what->kind == FAKE_WRITE || what->kind == FAKE_KERNEL;
     struct fake_task *task = can ? malloc(sizeof(*task)) : NULL;
     if (task == NULL || graph->spoilt) {
         free(task);
@@ -126,12 +126,27 @@ hoop_cu_graph_t fake_cuda_end(hoop_stream_t stream)
     return NULL;
 }
 
+/* With the lock: each time with a kernel of its own, which is freed when it ends. */
+static int task_push(hoop_stream_t stream, const struct fake_task *what)
+{
+    struct fake_task task = *what;
+    task.kernel = fake_kernel_copy(what->kernel);
+    if (what->kernel != NULL && task.kernel == NULL) {
+        return HOOP_CU_OUT_OF_MEMORY;
+    }
+    const int result = fake_push(stream, &task);
+    if (result != HOOP_CU_SUCCESS) {
+        free(task.kernel);
+    }
+    return result;
+}
+
 int fake_cuda_replay(hoop_cu_graph_t graph, hoop_stream_t stream)
 {
     int result = HOOP_CU_SUCCESS;
     pthread_mutex_lock(&fake_lock);
     for (const struct fake_task *at = graph->first; at != NULL && result == 0; at = at->next) {
-        result = fake_push(stream, at);
+        result = task_push(stream, at);
     }
     pthread_mutex_unlock(&fake_lock);
     return result;
@@ -142,6 +157,7 @@ void fake_cuda_drop(hoop_cu_graph_t graph)
     while (graph != NULL && graph->first != NULL) {
         struct fake_task *task = graph->first;
         graph->first = task->next;
+        free(task->kernel);
         free(task);
     }
     while (graph != NULL && graph->objects != NULL) {

@@ -90,6 +90,7 @@ void *fake_host_of(hoop_cu_address_t at, size_t bytes);
 /* Does anything on a stream access [at, at + bytes), by addresses of the device? */
 bool fake_in_use(const unsigned char *at, size_t bytes);
 bool fake_kernel_uses(const struct fake_kernel *kernel, const unsigned char *at, size_t bytes);
+struct fake_kernel *fake_kernel_copy(const struct fake_kernel *kernel); /* NULL: NULL, no memory */
 void fake_kernel_hear(struct fake_kernel *kernel); /* when it begins: reads what it is told */
 void fake_kernel_run(struct fake_kernel *kernel);
 

@@ -181,13 +181,21 @@ static bool kernel_resolve(struct fake_kernel *kernel)
     return there;
 }
 
+struct fake_kernel *fake_kernel_copy(const struct fake_kernel *kernel)
+{
+    struct fake_kernel *copy = kernel != NULL ? malloc(sizeof(*copy)) : NULL;
+    if (copy != NULL) {
+        *copy = *kernel;
+    }
+    return copy;
+}
+
 static int kernel_push(const struct fake_kernel *what, hoop_stream_t stream)
 {
-    struct fake_kernel *kernel = malloc(sizeof(*kernel));
+    struct fake_kernel *kernel = fake_kernel_copy(what);
     if (kernel == NULL) {
         return HOOP_CU_OUT_OF_MEMORY;
     }
-    *kernel = *what;
     const struct fake_task task = {.kind = FAKE_KERNEL, .kernel = kernel, .delay_us = delay_us};
     bool there = true;
     if (kernel->function->told != NULL) {

@@ -25,6 +25,11 @@ struct scene scene_make(const struct family_self *self);
 /* The same on one of three devices, which the ranks see in different orders, if `apart`. */
 extern bool apart;
 struct scene scene_make_there(const struct family_self *self);
+/* Waits for some calls, so that later ones with the scene's buffers can run on devices without any
+ * call to CUDA. */
+void scene_make_known(const struct scene *scene);
+/* Both. */
+struct scene scene_known(const struct family_self *self);
 /* Waits for all that was put on the stream. */
 void scene_settle(const struct scene *scene);
 /* Destroys the comm, and reports that all is well. */

@@ -20,16 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Waits for one call, so that later ones with the scene's buffers are launched. */
-static void make_known(const struct scene *scene)
-{
-    fill_in(scene, 7, 0);
-    EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_OK);
-    EXPECT(scene->self, reduce(scene, scene->in, scene->in, BYTES) == HOOP_OK);
-    EXPECT(scene->self, reduce(scene, scene->out, scene->out, BYTES) == HOOP_OK);
-    scene_settle(scene);
-}
-
 /* Has anything gone through the host? What kernels are told is copied from there only. */
 static bool by_host(void)
 {
@@ -42,20 +32,13 @@ static bool acts(const struct family_self *self, int root)
     return apart || self->rank == root;
 }
 
-static struct scene known_scene(const struct family_self *self)
-{
-    const struct scene scene = scene_make_there(self);
-    make_known(&scene);
-    return scene;
-}
-
 /* ---- Order ---- */
 
 /* The call returns before its input is there; what follows on the stream sees the result. Nothing
  * goes through the host, and on one device the root's kernel is the only one. */
 static void return_at_once(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     const unsigned before = launches();
     for (int round = 0; round < 4; round++) {
         unsigned char *in = round % 2 == 0 ? scene.in : scene.out;
@@ -76,7 +59,7 @@ static void return_at_once(const struct family_self *self)
 /* Many calls without waiting in between; small ones go through the host. */
 static void call_often(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     for (int round = 0; round < ROUNDS; round++) {
         const size_t bytes = round % 3 == 0 ? 3 : BYTES - (size_t)round;
         unsigned char *out = round % 2 == 0 ? scene.out : scene.in;
@@ -95,7 +78,7 @@ static void call_often(const struct family_self *self)
 /* The root of a reduce folds, whichever rank it is, and no other rank's output is written. */
 static void reduce_to_each(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     for (int round = 0; round < 4 * self->n; round++) {
         const int root = round % self->n;
         const unsigned before = launches();
@@ -128,7 +111,7 @@ static void call_as(const struct scene *scene, hoop_stream_t stream, hoop_dataty
 /* All types and operations give the same as when they are waited for. */
 static void call_all_types(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     unsigned char *in = plain(self, COUNT * 8 + 16), *out = plain(self, COUNT * 8);
     static unsigned char waited[COUNT], launched[COUNT];
     for (size_t i = 0; i < COUNT * 8 + 16; i++) {
@@ -171,10 +154,10 @@ static void call_group(const struct scene on[2], unsigned char *const x[GROUP_MO
 /* Groups on two comms, with several calls on both; if there are too many they are waited for. */
 static void call_in_groups(const struct family_self *self)
 {
-    struct scene scene = known_scene(self), on[2] = {scene, scene};
+    struct scene scene = scene_known(self), on[2] = {scene, scene};
     unsigned char *x[GROUP_MOST];
     on[1].comm = join(self);
-    make_known(&on[1]);
+    scene_make_known(&on[1]);
     for (int i = 0; i < GROUP_MOST; i++) {
         x[i] = plain(self, BYTES);
     }
@@ -223,7 +206,7 @@ static void lack_memory(const struct family_self *self)
  * later. */
 static void do_meanwhile(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     hoop_cu_module_t module = NULL;
     static unsigned char page[16384] __attribute__((aligned(4096)));
     setenv("FAKE_CUDA_PIN_WAITS", "1", 1);
@@ -286,7 +269,7 @@ static int wait_late(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value,
  * meet. With one queue a kernel must not be behind the hold of a later call. */
 static void call_from_two_threads(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     struct thread_call calls[2] = {thread_call(&scene), thread_call(&scene)};
     pthread_t thread;
     wait_of = hoop_cuda.stream_wait_value;
@@ -302,7 +285,7 @@ static void call_from_two_threads(const struct family_self *self)
  * in line. */
 static void wait_beside_launched(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     struct thread_call calls[2] = {thread_call(&scene), thread_call(&scene)};
     pthread_t thread;
     calls[1].scene.stream = NULL;
@@ -317,7 +300,7 @@ static void wait_beside_launched(const struct family_self *self)
 /* One rank waits for its results, the others launch: results are right. */
 static void meet_who_waits(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     for (int round = 0; round < 2 * ROUNDS; round++) {
         const bool waits = round / 4 % self->n == self->rank;
         fill_in(&scene, round, 1000);
@@ -344,7 +327,7 @@ static void expect_log(const struct scene *scene, int round)
  * launched again. */
 static void bring_new_memory(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     unsigned char *x = scene.out;
     for (int round = 0; round < 4 * ROUNDS; round++) {
         if (round < 2 * ROUNDS && round % self->n == self->rank) {
@@ -369,7 +352,7 @@ static void bring_new_memory(const struct family_self *self)
 static void meet_from_elsewhere(const struct family_self *self, bool from_pool)
 {
     static unsigned char out[BYTES];
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     unsigned char *elsewhere = from_pool ? plain(self, BYTES) : NULL;
     pool(elsewhere);
     for (int round = 0; round < 14; round++) {
@@ -407,7 +390,7 @@ static void meet_from_pool(const struct family_self *self)
 /* One rank's memory can't be opened, when others are launched. */
 static void refuse_new_memory(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     setenv("FAKE_CUDA_IPC_REFUSED", "1", 1);
     unsigned char *x = self->rank == 2 ? plain(self, BYTES) : scene.out;
     for (int round = 0; round < 4; round++) {
@@ -424,7 +407,7 @@ static void refuse_new_memory(const struct family_self *self)
  * others. */
 static void meet_a_graph(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     const bool captures = self->rank == 1;
     hoop_cu_graph_t graph = captures ? capture_sum(&scene, scene.in, scene.out, BYTES) : NULL;
     for (int round = 0; round < 4; round++) {
@@ -447,7 +430,7 @@ static void meet_a_graph(const struct family_self *self)
 /* The other ranks never call: an abort lets this one go, even before its stream comes. */
 static void abort_waiting(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     if (self->rank != 1) {
         fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
@@ -469,7 +452,7 @@ static void abort_waiting(const struct family_self *self)
 /* An abort while a kernel runs waits for it. */
 static void abort_working(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     delay(SLOW_US);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     usleep(SLOW_US / 2);
@@ -484,7 +467,7 @@ static void abort_working(const struct family_self *self)
 /* Rank 1 dies while the others' streams wait for it. */
 static void wait_for_the_dead(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     rank_tell(self, HOOP_OK, 0);
     if (self->rank == 1) {
         (void)pause();
@@ -499,7 +482,7 @@ static void wait_for_the_dead(const struct family_self *self)
 /* The device fails before the stream comes, or in the kernel: all ranks are told. */
 static void break_waiting(const struct family_self *self)
 {
-    const struct scene scene = known_scene(self);
+    const struct scene scene = scene_known(self);
     fill_in(&scene, 1, SLOW_US);
     EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     if (self->rank == 0) {

@@ -1,0 +1,335 @@
+/*
+ * Captured calls that run on the device that all ranks share, or on several (lib/device/capture.h),
+ * over the fake driver that HOOP_CUDA names: whether they run there, their order, other ranks whose
+ * calls are not captured or go through the host, and what becomes of a graph when something fails.
+ * Ranks are processes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "memory/cuda.h"
+#include "whole/graph_scene.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static void assert_log(const struct scene *scene)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(scene->self, at_host(scene->log)[round] == sum_of(scene, round));
+    }
+}
+
+/* ---- Order ---- */
+
+/* Replays without waiting in between; nothing goes through the host. */
+static void replay_often(const struct family_self *self, size_t bytes, bool in_place)
+{
+    const struct scene scene = scene_known(self);
+    unsigned char *out = in_place ? scene.in : scene.out;
+    const unsigned fetched = fetches();
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, out, bytes);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
+        fill(scene.stream, scene.out, 0xee, BYTES, 0);
+        replay(&scene, graph);
+        copy(&scene, scene.log + round, out + bytes - 1, 1);
+    }
+    scene_settle(&scene);
+    assert_log(&scene);
+    EXPECT(self, fetches() == fetched);
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+static void replay_large(const struct family_self *self)
+{
+    replay_often(self, BYTES, false);
+}
+
+static void replay_in_place(const struct family_self *self)
+{
+    replay_often(self, BYTES - 2, true);
+}
+
+/* Captured and plain calls on one stream and comm, without waiting for earlier graphs. */
+static void replay_among_calls(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(&scene, round, 2000);
+        replay(&scene, graph);
+        EXPECT(self, hoop_bcast(scene.out, BYTES, HOOP_UINT8, round % self->n, scene.comm,
+                                scene.stream) == HOOP_OK);
+        copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
+    }
+    scene_settle(&scene);
+    assert_log(&scene);
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+#define PART ((size_t)9973)
+
+/* Every kind of call in one group, each of which needs the one before. */
+static void call_each(const struct scene *scene, int root)
+{
+    const size_t n = (size_t)scene->self->n;
+    unsigned char *in = scene->in, *out = scene->out;
+    EXPECT(scene->self, hoop_group_start() == HOOP_OK);
+    (void)hoop_all_reduce(in, out, BYTES, HOOP_UINT8, HOOP_SUM, scene->comm, scene->stream);
+    (void)hoop_reduce_scatter(out, in, PART, HOOP_UINT8, HOOP_MAX, scene->comm, scene->stream);
+    (void)hoop_all_gather(in, out, PART, HOOP_UINT8, scene->comm, scene->stream);
+    (void)hoop_broadcast(out, in, n * PART, HOOP_UINT8, root, scene->comm, scene->stream);
+    (void)hoop_reduce(in, out, BYTES, HOOP_UINT8, HOOP_SUM, root, scene->comm, scene->stream);
+    (void)hoop_scatter(out, in, PART, HOOP_UINT8, root, scene->comm, scene->stream);
+    EXPECT(scene->self, hoop_group_end() == HOOP_OK);
+}
+
+/* Groups of several calls, twice in one graph, with each root; and the same not captured. */
+static void replay_groups(const struct family_self *self)
+{
+    static unsigned char expected[BYTES];
+    const struct scene scene = scene_known(self);
+    for (int root = 0; root < self->n; root++) {
+        fill_in(&scene, root, 0);
+        fill(scene.stream, scene.out, 0, BYTES, 0);
+        call_each(&scene, root);
+        call_each(&scene, root);
+        scene_settle(&scene);
+        memcpy(expected, at_host(scene.in), BYTES);
+        const unsigned fetched = fetches();
+        capture(scene.stream, 1);
+        call_each(&scene, root);
+        call_each(&scene, root);
+        hoop_cu_graph_t graph = graph_end(scene.stream);
+        for (int round = 0; round < 3; round++) {
+            fill_in(&scene, root, 1000);
+            fill(scene.stream, scene.out, 0, BYTES, 0);
+            replay(&scene, graph);
+            scene_settle(&scene);
+            EXPECT(self, memcmp(expected, at_host(scene.in), BYTES) == 0);
+        }
+        EXPECT(self, fetches() == fetched);
+        graph_drop(graph);
+    }
+    scene_end(&scene);
+}
+
+/* What captures have allocated is freed once their graph is gone. */
+static void drop_graphs(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    size_t bytes = 0, before = 0, pinned = 0, pinned_before = 0;
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    use(&before, &pinned_before);
+    for (int round = 0; round < 5; round++) {
+        hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+        fill_in(&scene, round, 0);
+        replay(&scene, graph);
+        scene_settle(&scene);
+        use(&bytes, &pinned);
+        EXPECT(self, pinned == pinned_before + 1);
+        graph_drop(graph);
+    }
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    capture(scene.stream, 1);
+    (void)hoop_barrier(scene.comm, scene.stream);
+    hoop_cu_graph_t graph = graph_end(scene.stream);
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+    use(&bytes, &pinned);
+    EXPECT(self, bytes <= before && pinned == pinned_before + 1);
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* ---- Ranks that differ ---- */
+
+/* Rank 1's call is not captured: it waits, and does the work. */
+static void meet_who_waits(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    hoop_cu_graph_t graph =
+        self->rank != 1 ? capture_sum(&scene, scene.in, scene.out, BYTES) : NULL;
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(&scene, round, round % 3 == self->rank ? 2000 : 0);
+        if (graph != NULL) {
+            replay(&scene, graph);
+        } else {
+            EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+        }
+        copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
+    }
+    scene_settle(&scene);
+    assert_log(&scene);
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* Rank 1's buffers are on the host, or were not known when it captured: all go through the host. */
+static void meet_from_elsewhere(const struct family_self *self, bool from_host)
+{
+    static unsigned char host[2][BYTES];
+    const struct scene scene = scene_known(self);
+    unsigned char *in = scene.in, *out = scene.out;
+    if (self->rank == 1) {
+        in = from_host ? host[0] : plain(self, BYTES);
+        out = from_host ? host[1] : plain(self, BYTES);
+    }
+    hoop_cu_graph_t graph = capture_sum(&scene, in, out, BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
+        if (self->rank != 1 || !from_host) {
+            fill(scene.stream, in, round + self->rank, BYTES, 500);
+        } else {
+            memset(in, round + self->rank, BYTES);
+        }
+        replay(&scene, graph);
+        scene_settle(&scene);
+        const unsigned char *seen_out = out == host[1] ? out : at_host(out);
+        EXPECT(self, seen_out[0] == sum_of(&scene, round));
+        EXPECT(self, seen_out[BYTES - 1] == sum_of(&scene, round));
+    }
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+static void meet_from_host(const struct family_self *self)
+{
+    meet_from_elsewhere(self, true);
+}
+
+static void meet_from_new_memory(const struct family_self *self)
+{
+    meet_from_elsewhere(self, false);
+}
+
+/* ---- Failures ---- */
+
+/* Rank 1's graph never runs. */
+static void abort_waiting(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    fill(scene.stream, scene.out, 0x55, BYTES, 0);
+    if (self->rank != 1) {
+        replay(&scene, graph);
+    }
+    usleep(50000);
+    if (self->rank == 0) {
+        EXPECT(self, is_busy(scene.stream));
+        EXPECT(self, hoop_comm_abort(scene.comm) == HOOP_OK);
+    }
+    const uint64_t start = hoop_now_ns();
+    scene_settle(&scene);
+    EXPECT(self, hoop_now_ns() - start < 5 * HOOP_NS_PER_S);
+    EXPECT(self, scene_failure(&scene) == HOOP_ABORTED);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    replay(&scene, graph); /* of a comm that has ended: does nothing */
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, 0x55, BYTES));
+    graph_drop(graph);
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* Rank 1 dies while the others' graphs wait for it. */
+static void wait_for_the_dead(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    hoop_result_t failed = HOOP_OK;
+    fill(scene.stream, scene.out, 0x55, BYTES, 0);
+    scene_settle(&scene);
+    rank_tell(self, HOOP_OK, 0);
+    if (self->rank == 1) {
+        (void)pause();
+    }
+    replay(&scene, graph);
+    scene_settle(&scene);
+    EXPECT(self, are_all(scene.out, 0x55, BYTES));
+    EXPECT(self, hoop_comm_get_async_error(scene.comm, &failed) == HOOP_OK);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 1 ") != NULL);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    rank_tell(self, failed, 0);
+}
+
+/* Rank 0 runs one graph twice at the same time, the second time while the first waits for rank 1.
+ */
+static void replay_at_once(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    hoop_stream_t other = NULL;
+    EXPECT(self, hoop_cuda.stream_create(&other, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    fill(scene.stream, scene.out, 0x55, BYTES, self->rank == 1 ? 2 * SLOW_US : 0);
+    replay(&scene, graph);
+    if (self->rank == 0) {
+        fill(other, scene.log, 1, 1, SLOW_US / 2);
+        EXPECT(self, graph_replay(graph, other) == 0);
+        EXPECT(self, hoop_cuda.stream_synchronize(other) == 0);
+    }
+    scene_settle(&scene);
+    EXPECT(self, scene_failure(&scene) == HOOP_INVALID_USAGE);
+    EXPECT(self,
+           strstr(hoop_get_last_error(scene.comm), "rank 0: two graphs with the same") != NULL);
+    EXPECT(self, are_all(scene.out, 0x55, BYTES));
+    graph_drop(graph);
+    scene_end(&scene);
+}
+
+/* ---- In the parent ---- */
+
+static void test_replay(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        run(n, replay_large);
+    }
+    run(3, replay_in_place);
+    run(3, replay_among_calls);
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    run(2, replay_groups);
+    run(4, replay_groups);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    run(2, drop_graphs);
+}
+
+static void test_meet(void **state)
+{
+    (void)state;
+    run(3, meet_who_waits);
+    run(3, meet_from_host);
+    run(3, meet_from_new_memory);
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    run(3, abort_waiting);
+    run(2, replay_at_once);
+    run_and_kill(wait_for_the_dead, false);
+}
+
+/* With the argument `apart` each rank has a device of its own. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replay), cmocka_unit_test(test_groups), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_meet),   cmocka_unit_test(test_wrong),
+    };
+    apart = argc > 1 && strcmp(argv[1], "apart") == 0;
+    return cmocka_run_group_tests_name("device graph there", tests, NULL, NULL);
+}
