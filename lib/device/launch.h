@@ -62,9 +62,8 @@ struct hoop_launch;
  */
 struct hoop_launch *hoop_launch_create(struct hoop_work *work, size_t count);
 
-/* For work that is captured, on one stream: how it runs on the device, each time that the graph
- * does
- * ([count], the caller's, to be freed). NULL: it goes through the host. */
+/* For work that is captured, on one stream: how it runs on the device whenever the graph does
+ * ([count], to be freed by the caller). NULL: it goes through the host. */
 struct hoop_told *hoop_launch_tell_later(struct hoop_work *work, size_t count);
 
 /* Launches the work. Takes over the launch and what the requests own, also on failure. */

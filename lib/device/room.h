@@ -46,10 +46,9 @@ hoop_result_t hoop_room_place(const struct hoop_room *room, struct hoop_work *wo
 /* Frees what the stagings have, but not the room's memory. */
 void hoop_room_forget(struct hoop_staging *stagings, size_t count);
 
-/* ---- Calls that run on the device: they copy nothing, and tell kernels what to do -------------
- */
+/* ---- Calls that run on the device ----------------------------------------------------------- */
 
-/* The bytes of what such calls tell their kernels. */
+/* They copy nothing, and tell their kernels what to do: the bytes of that. */
 size_t hoop_room_told_bytes(const struct hoop_told *told, const struct hoop_work *work,
                             size_t count);
 /* Allocates the device memory from which kernels read what to fold, if this rank has kernels for
@@ -71,7 +70,7 @@ hoop_result_t hoop_room_put_kernels(const struct hoop_room *room, hoop_stream_t 
                                     struct hoop_told *told, const struct hoop_work *work,
                                     size_t count, uint32_t number);
 
-/* ---- On the stream -------------------------------------------------------------------------- */
+/* ---- Words ---------------------------------------------------------------------------------- */
 
 /* In the context: holds the stream until a word has reached `value`. */
 hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
