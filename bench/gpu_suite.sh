@@ -116,6 +116,9 @@ step checked_there 5 grep -x '# Results are compared on the device' "$out/all_re
 step every_type 60 "$build/bench/all_reduce_perf" -t 2 -b $((bytes / 64)) -e $((bytes / 64)) -d all -o all -n 2 --memory device
 step many_elements 60 "$build/bench/all_reduce_perf" -t 2 -b $((bytes * 5)) -e $((bytes * 5)) -d int8 -n 2 --memory device
 step graphs 40 "$hooprun" -n 2 --timeout 35 "${perf[@]}" -G 5
+for name in all_gather reduce_scatter broadcast gather alltoall sendrecv; do
+    step "graph_$name" 20 "$hooprun" -n 3 --timeout 15 "$build/bench/${name}_perf" -b $((bytes / 16384)) -e $((bytes / 128)) -f 8 -d all -n 2 --memory device -G 3
+done
 step alltoall_perf 40 "$build/bench/alltoall_perf" -t 2 -b 8 -e $((bytes / 32)) -f 16 --memory device
 step ahead 60 env HOOP_CUDA_AHEAD=1 "$hooprun" -n 2 --timeout 55 "${cost[@]}"
 # On the device, where processes_2 waits for the same; every type; and through the host.
@@ -151,6 +154,7 @@ fi
 if command -v compute-sanitizer >/dev/null; then
     step memcheck 90 compute-sanitizer --error-exitcode 9 "$build/bench/gpu/device_cost" -t 2 -e 4096
     step memcheck_launched 90 "$hooprun" -n 2 --timeout 85 compute-sanitizer --error-exitcode 9 "$build/bench/all_reduce_perf" -b 256K -e 1M -f 2 -n 2 --memory device
+    step memcheck_graph 90 "$hooprun" -n 2 --timeout 85 compute-sanitizer --error-exitcode 9 "$build/bench/all_reduce_perf" -b 256K -e 1M -f 2 -n 2 --memory device -G 2
     [ ! -e "$trainer/train_cuda.so" ] ||
         step trainer_memcheck 120 compute-sanitizer --error-exitcode 9 "$trainer/compare_gpu"
 fi

@@ -2,6 +2,7 @@
 #include "device/launch_inside.h"
 
 #include "base/collective.h"
+#include "base/log.h"
 #include "base/settings.h"
 #include "memory/ipc.h"
 #include "runtime/process.h"
@@ -364,11 +365,19 @@ struct hoop_told *hoop_launch_tell_later(struct hoop_work *work, size_t count)
     struct stream_parts parts = {.n = 0};
     bool kernels = true;
     struct hoop_told *told = count <= HOOP_ROOM_GO ? calloc(count, sizeof(*told)) : NULL;
-    if (told != NULL && hoop_settings()->cuda_ahead != HOOP_AHEAD_ALL &&
-        parts_make(&parts, work, count) && parts.n == 1 &&
-        part_has_context(&parts.each[0], &kernels) &&
-        works_way(work, &parts, kernels, told) == HOOP_LAUNCH_ON_DEVICE) {
+    const bool can = told != NULL && hoop_settings()->cuda_ahead != HOOP_AHEAD_ALL &&
+                     parts_make(&parts, work, count) && parts.n == 1 &&
+                     part_has_context(&parts.each[0], &kernels);
+    const enum hoop_launch_way way =
+        can ? works_way(work, &parts, kernels, told) : HOOP_LAUNCH_BY_HOST;
+    if (way == HOOP_LAUNCH_ON_DEVICE) {
         return told;
+    }
+    if (way == HOOP_LAUNCH_NOT) {
+        hoop_log(HOOP_LOG_INFO, HOOP_LOG_PLAN,
+                 "captured calls go through the host in every replay: on devices the communicator "
+                 "must have used their buffers before the capture, and all calls of a group be of "
+                 "that kind");
     }
     free(told);
     return NULL;

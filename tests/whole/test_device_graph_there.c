@@ -15,6 +15,8 @@
 #include "memory/cuda.h"
 #include "whole/graph_scene.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,6 +120,30 @@ static void replay_groups(const struct family_self *self)
         }
         EXPECT(self, fetches() == fetched);
         graph_drop(graph);
+    }
+    scene_end(&scene);
+}
+
+static atomic_uint told_slow;
+
+static void keep_log(void *arg, hoop_log_level_t level, const char *subsystem, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)subsystem;
+    atomic_fetch_add(&told_slow, strstr(line, "captured calls go through the host") != NULL);
+}
+
+/* The log says which captures will be slow. */
+static void capture_new_memory(const struct family_self *self)
+{
+    const struct scene scene = scene_make_there(self);
+    hoop_set_log_callback(keep_log, NULL);
+    for (int known = 0; known < 2; known++) {
+        hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+        EXPECT(self, atomic_load(&told_slow) == 1);
+        graph_drop(graph);
+        scene_make_known(&scene);
     }
     scene_end(&scene);
 }
@@ -305,6 +331,9 @@ static void test_ends(void **state)
 {
     (void)state;
     run(2, drop_graphs);
+    setenv("HOOP_DEBUG", "info", 1);
+    run(2, capture_new_memory);
+    unsetenv("HOOP_DEBUG");
 }
 
 static void test_meet(void **state)
