@@ -352,7 +352,7 @@ static void test_learning_waits(void **state)
         while (!over) {
             over = hoop_exchange_poll(&world->ends[0].exchange) == HOOP_POLL_DONE;
             const uint64_t since = hoop_now_ns();
-            usleep(1000);
+            usleep(2000);
             slept += hoop_now_ns() - since;
             over &= hoop_exchange_poll(&world->ends[1].exchange) == HOOP_POLL_DONE;
         }
