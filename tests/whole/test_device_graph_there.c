@@ -94,32 +94,42 @@ static void call_each(const struct scene *scene, int root)
     EXPECT(scene->self, hoop_group_end() == HOOP_OK);
 }
 
-/* Groups of several calls, twice in one graph, with each root; and the same not captured. */
+static void fill_for(const struct scene *scene, int root, unsigned delay_us)
+{
+    fill_in(scene, root, delay_us);
+    fill(scene->stream, scene->out, 0, BYTES, 0);
+}
+
+/* Two groups in one graph. */
+static void replay_each(const struct scene *scene, int root, const unsigned char *expected)
+{
+    const unsigned fetched = fetches();
+    capture(scene->stream, 1);
+    call_each(scene, root);
+    call_each(scene, root);
+    hoop_cu_graph_t graph = graph_end(scene->stream);
+    for (int round = 0; round < 3; round++) {
+        fill_for(scene, root, 1000);
+        replay(scene, graph);
+        scene_settle(scene);
+        EXPECT(scene->self, memcmp(expected, at_host(scene->in), BYTES) == 0);
+    }
+    EXPECT(scene->self, fetches() == fetched);
+    graph_drop(graph);
+}
+
+/* Groups of several calls, with each root, captured and not. */
 static void replay_groups(const struct family_self *self)
 {
     static unsigned char expected[BYTES];
     const struct scene scene = scene_known(self);
     for (int root = 0; root < self->n; root++) {
-        fill_in(&scene, root, 0);
-        fill(scene.stream, scene.out, 0, BYTES, 0);
+        fill_for(&scene, root, 0);
         call_each(&scene, root);
         call_each(&scene, root);
         scene_settle(&scene);
         memcpy(expected, at_host(scene.in), BYTES);
-        const unsigned fetched = fetches();
-        capture(scene.stream, 1);
-        call_each(&scene, root);
-        call_each(&scene, root);
-        hoop_cu_graph_t graph = graph_end(scene.stream);
-        for (int round = 0; round < 3; round++) {
-            fill_in(&scene, root, 1000);
-            fill(scene.stream, scene.out, 0, BYTES, 0);
-            replay(&scene, graph);
-            scene_settle(&scene);
-            EXPECT(self, memcmp(expected, at_host(scene.in), BYTES) == 0);
-        }
-        EXPECT(self, fetches() == fetched);
-        graph_drop(graph);
+        replay_each(&scene, root, expected);
     }
     scene_end(&scene);
 }
@@ -177,6 +187,15 @@ static void drop_graphs(const struct family_self *self)
 
 /* ---- Ranks that differ ---- */
 
+static void call_or_replay(const struct scene *scene, hoop_cu_graph_t graph)
+{
+    if (graph != NULL) {
+        replay(scene, graph);
+    } else {
+        EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_OK);
+    }
+}
+
 /* Rank 1's call is not captured: it waits, and does the work. */
 static void meet_who_waits(const struct family_self *self)
 {
@@ -185,11 +204,7 @@ static void meet_who_waits(const struct family_self *self)
         self->rank != 1 ? capture_sum(&scene, scene.in, scene.out, BYTES) : NULL;
     for (int round = 0; round < ROUNDS; round++) {
         fill_in(&scene, round, round % 3 == self->rank ? 2000 : 0);
-        if (graph != NULL) {
-            replay(&scene, graph);
-        } else {
-            EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-        }
+        call_or_replay(&scene, graph);
         copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
     }
     scene_settle(&scene);
