@@ -199,6 +199,8 @@ static void test_bad_arguments(void **state)
          "--grace '31536001': expected seconds from 0 to 31536000"},
         {{"--timeout", "0", "true"}, "--timeout '0': expected seconds, more than 0"},
         {{"--tag", "true"}, "unknown option '--tag'"},
+        {{"--tag-output=1", "true"}, "--tag-output=1: expected no value"},
+        {{"--tag_output", "-n", "2"}, "expected a program"},
         {{"-n", "2"}, "expected a program"},
         {{"-n", "2", "--"}, "expected a program"},
     };

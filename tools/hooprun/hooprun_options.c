@@ -231,6 +231,24 @@ static bool option_apply(char ***argv, struct hooprun_options *options)
     return true;
 }
 
+/* What an option that takes no value sets; NULL: arg is none. */
+static bool *flag_find(struct hooprun_options *options, const char *arg)
+{
+    const size_t length = strcspn(arg, "=");
+    return name_matches("--tag-output", arg, length) ? &options->tag_output
+           : name_matches("--nccl", arg, length)     ? &options->nccl
+                                                     : NULL;
+}
+
+static bool flag_apply(bool *flag, const char *arg)
+{
+    *flag = strchr(arg, '=') == NULL;
+    if (!*flag) {
+        fprintf(stderr, "hooprun: %s: expected no value\n", arg);
+    }
+    return *flag;
+}
+
 /* ---- The options together ------------------------------------------------------------------- */
 
 static bool machines_check(const struct hooprun_options *options)
@@ -340,11 +358,8 @@ bool hooprun_options_parse(char **argv, struct hooprun_options *ret_options, int
         if (question_answer(*arg, ret_code)) {
             return false;
         }
-        if (strcmp(*arg, "--tag-output") == 0) {
-            options.tag_output = true;
-        } else if (strcmp(*arg, "--nccl") == 0) {
-            options.nccl = true;
-        } else if (!option_apply(&arg, &options)) {
+        bool *flag = flag_find(&options, *arg);
+        if (flag != NULL ? !flag_apply(flag, *arg) : !option_apply(&arg, &options)) {
             return false;
         }
     }
