@@ -96,6 +96,45 @@ void fill_in(const struct scene *scene, int value, unsigned delay_us)
     fill(scene->stream, scene->in, value + scene->self->rank, BYTES, delay_us);
 }
 
+void assert_log(const struct scene *scene)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT(scene->self, at_host(scene->log)[round] == sum_of(scene, round));
+    }
+}
+
+void scene_replay_often(const struct scene *scene, size_t bytes, bool in_place)
+{
+    unsigned char *out = in_place ? scene->in : scene->out;
+    const unsigned before = launches();
+    hoop_cu_graph_t graph = capture_sum(scene, scene->in, out, bytes);
+    EXPECT(scene->self, launches() == before);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(scene, round, round % 4 == scene->self->rank ? 3000 : 0);
+        fill(scene->stream, scene->out, 0xee, BYTES, 0);
+        replay(scene, graph);
+        copy(scene, scene->log + round, out + bytes - 1, 1);
+    }
+    scene_settle(scene);
+    assert_log(scene);
+    graph_drop(graph);
+}
+
+void scene_replay_among_calls(const struct scene *scene)
+{
+    hoop_cu_graph_t graph = capture_sum(scene, scene->in, scene->out, BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_in(scene, round, 2000);
+        replay(scene, graph);
+        EXPECT(scene->self, hoop_bcast(scene->out, BYTES, HOOP_UINT8, round % scene->self->n,
+                                       scene->comm, scene->stream) == HOOP_OK);
+        copy(scene, scene->log + round, scene->out + BYTES - 1, 1);
+    }
+    scene_settle(scene);
+    assert_log(scene);
+    graph_drop(graph);
+}
+
 void assert_spoilt(const struct scene *scene)
 {
     const unsigned char *out = at_host(scene->out);

@@ -47,6 +47,14 @@ hoop_cu_graph_t capture_sum(const struct scene *scene, const void *in, void *out
 /* The sum of value + rank over all ranks, as a byte. */
 unsigned char sum_of(const struct scene *scene, int value);
 
+/* In each round the log has the byte that the sum of that round's input must have. */
+void assert_log(const struct scene *scene);
+/* Replays a sum in ROUNDS without waiting in between. What is on the stream before each is its
+ * input, and what comes behind sees its result. */
+void scene_replay_often(const struct scene *scene, size_t bytes, bool in_place);
+/* Captured and plain calls on one stream and comm, without waiting for earlier graphs. */
+void scene_replay_among_calls(const struct scene *scene);
+
 /* How long the input takes: a call that returns earlier is noticed. */
 #define SLOW_US 200000
 

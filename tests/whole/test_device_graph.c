@@ -17,32 +17,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static void assert_log(const struct scene *scene)
-{
-    for (int round = 0; round < ROUNDS; round++) {
-        EXPECT(scene->self, at_host(scene->log)[round] == sum_of(scene, round));
-    }
-}
-
 /* ---- In a rank ---- */
 
-/* Replays without waiting in between. What is on the stream before each is its input, and what
- * comes behind sees its result. */
 static void replay_often(const struct family_self *self, size_t bytes, bool in_place)
 {
     const struct scene scene = scene_make(self);
-    unsigned char *out = in_place ? scene.in : scene.out;
-    const unsigned before = launches();
-    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, out, bytes);
-    EXPECT(self, launches() == before);
-    for (int round = 0; round < ROUNDS; round++) {
-        fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
-        replay(&scene, graph);
-        copy(&scene, scene.log + round, out + bytes - 1, 1);
-    }
-    scene_settle(&scene);
-    assert_log(&scene);
-    graph_drop(graph);
+    scene_replay_often(&scene, bytes, in_place);
     scene_end(&scene);
 }
 
@@ -61,21 +41,10 @@ static void replay_small(const struct family_self *self)
     replay_often(self, 3, false);
 }
 
-/* Captured and plain calls on one stream and comm, without waiting for earlier graphs. */
 static void replay_among_calls(const struct family_self *self)
 {
     const struct scene scene = scene_make(self);
-    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
-    for (int round = 0; round < ROUNDS; round++) {
-        fill_in(&scene, round, 2000);
-        replay(&scene, graph);
-        EXPECT(self, hoop_bcast(scene.out, BYTES, HOOP_UINT8, round % self->n, scene.comm,
-                                scene.stream) == HOOP_OK);
-        copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
-    }
-    scene_settle(&scene);
-    assert_log(&scene);
-    graph_drop(graph);
+    scene_replay_among_calls(&scene);
     scene_end(&scene);
 }
 

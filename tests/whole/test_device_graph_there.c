@@ -20,32 +20,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static void assert_log(const struct scene *scene)
-{
-    for (int round = 0; round < ROUNDS; round++) {
-        EXPECT(scene->self, at_host(scene->log)[round] == sum_of(scene, round));
-    }
-}
-
 /* ---- Order ---- */
 
-/* Replays without waiting in between; nothing goes through the host. */
+/* Nothing goes through the host. */
 static void replay_often(const struct family_self *self, size_t bytes, bool in_place)
 {
     const struct scene scene = scene_known(self);
-    unsigned char *out = in_place ? scene.in : scene.out;
     const unsigned fetched = fetches();
-    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, out, bytes);
-    for (int round = 0; round < ROUNDS; round++) {
-        fill_in(&scene, round, round % 4 == self->rank ? 3000 : 0);
-        fill(scene.stream, scene.out, 0xee, BYTES, 0);
-        replay(&scene, graph);
-        copy(&scene, scene.log + round, out + bytes - 1, 1);
-    }
-    scene_settle(&scene);
-    assert_log(&scene);
+    scene_replay_often(&scene, bytes, in_place);
     EXPECT(self, fetches() == fetched);
-    graph_drop(graph);
     scene_end(&scene);
 }
 
@@ -59,21 +42,10 @@ static void replay_in_place(const struct family_self *self)
     replay_often(self, BYTES - 2, true);
 }
 
-/* Captured and plain calls on one stream and comm, without waiting for earlier graphs. */
 static void replay_among_calls(const struct family_self *self)
 {
     const struct scene scene = scene_known(self);
-    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
-    for (int round = 0; round < ROUNDS; round++) {
-        fill_in(&scene, round, 2000);
-        replay(&scene, graph);
-        EXPECT(self, hoop_bcast(scene.out, BYTES, HOOP_UINT8, round % self->n, scene.comm,
-                                scene.stream) == HOOP_OK);
-        copy(&scene, scene.log + round, scene.out + BYTES - 1, 1);
-    }
-    scene_settle(&scene);
-    assert_log(&scene);
-    graph_drop(graph);
+    scene_replay_among_calls(&scene);
     scene_end(&scene);
 }
 
