@@ -208,14 +208,18 @@ hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_
 hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank, int n_id,
                                            hoop_unique_id_t *ids, const hoop_config_t *config)
 {
-    if (ids == NULL || n_id < 1) {
+    if (ids == NULL || n_id < 1 || n_id > nranks) {
         return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT,
-                                           "n_id is %d and ids %p, expected 1 and an id", n_id,
-                                           (void *)ids));
+                                           "n_id is %d and ids %p, expected 1 to %d ids (nranks)",
+                                           n_id, (void *)ids, nranks));
     }
-    if (n_id > 1) {
-        return hoop_group_spoil(hoop_error(
-            HOOP_UNSUPPORTED, "n_id is %d: this version joins by exactly one unique id", n_id));
+    for (int i = 1; i < n_id; i++) {
+        struct hoop_rendezvous other = {.name = ""};
+        const hoop_result_t result = hoop_rendezvous_from_id(&ids[i], &other);
+        hoop_rendezvous_finish(&other);
+        if (result != HOOP_OK) {
+            return hoop_group_spoil(hoop_error(result, "ids[%d]: %s", i, hoop_thread_error()));
+        }
     }
     return births_by_id("hoop_comm_init_rank_scalable", comm, nranks, &ids[0], rank, config, -1);
 }

@@ -91,7 +91,9 @@ static void test_births(void **state)
              hoop_comm_init_rank_scalable(NULL, 1, 0, 1, &id, NULL));
     ARGUMENT("hoop_comm_grow: newcomm", hoop_comm_grow(NULL, 1, &id, 0, NULL, NULL));
     ARGUMENT("ids", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 1, NULL, NULL));
-    LACKING("n_id is 2", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 2, &id, NULL));
+    ARGUMENT("n_id is 2", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 2, &id, NULL));
+    hoop_unique_id_t two[2] = {id, {{0}}};
+    ARGUMENT("ids[1]: this is not", hoop_comm_init_rank_scalable(&out.comm, 2, 0, 2, two, NULL));
 }
 
 static void test_comms(void **state)

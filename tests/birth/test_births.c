@@ -205,21 +205,22 @@ static void test_churn(void **state)
     destroy(comms, N);
 }
 
-/* Splits of one comm and births by id, all in one group. */
+/* Splits of one comm and births by ids, all in one group. */
 static void test_many_in_a_group(void **state)
 {
     hoop_comm_t comms[N], one[N], other[N], fresh[2];
-    hoop_unique_id_t id;
+    hoop_unique_id_t ids[2];
     (void)state;
     assert_int_equal(hoop_comm_init_all(comms, N, NULL), HOOP_OK);
-    assert_int_equal(hoop_get_unique_id(&id), HOOP_OK);
+    assert_int_equal(hoop_get_unique_id(&ids[0]), HOOP_OK);
+    assert_int_equal(hoop_get_unique_id(&ids[1]), HOOP_OK);
     hoop_group_start();
     for (int rank = 0; rank < N; rank++) {
         hoop_comm_split(comms[rank], 0, 0, &one[rank], NULL);
         hoop_comm_split(comms[rank], color_of(rank), -rank, &other[rank], NULL);
     }
     for (int rank = 0; rank < 2; rank++) {
-        hoop_comm_init_rank(&fresh[rank], 2, id, rank);
+        hoop_comm_init_rank_scalable(&fresh[rank], 2, rank, 2, ids, NULL);
     }
     assert_int_equal(hoop_group_end(), HOOP_OK);
     sum_in_group(one, 10);
