@@ -38,7 +38,7 @@ enum hoop_order { HOOP_ORDER_ANY, HOOP_ORDER_RANK };
 enum hoop_transport_choice { HOOP_TRANSPORT_AUTO, HOOP_TRANSPORT_TCP, HOOP_TRANSPORT_RDMA };
 /* Which calls on CUDA streams do not wait: only launched ones (device/launch.h), none, or all. */
 enum hoop_ahead_choice { HOOP_AHEAD_AUTO, HOOP_AHEAD_NEVER, HOOP_AHEAD_ALL };
-enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_MAC };
+enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_AEAD };
 
 /*
  * NUMBER(field, variable, default, least, most, text)           uint64_t; suffixes K M G for _bytes
@@ -72,9 +72,10 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
     CHOICE(transport, "HOOP_TRANSPORT", HOOP_TRANSPORT_AUTO, "auto tcp rdma",                      \
            "tcp, rdma: all data go that way, also between ranks of one machine; the same on all "  \
            "ranks")                                                                                \
-    CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off mac",                              \
-           "how the receiver checks what came over a network: sum and crc32c find accidents, mac " \
-           "forgeries too, over TCP only; the same on all ranks")
+    CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off aead",                             \
+           "how the receiver checks what came over a network: sum and crc32c find accidents; "     \
+           "aead: data are encrypted (AES-256-GCM), and forgeries are found, over TCP only; the "  \
+           "same on all ranks")
 
 #define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
     CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \

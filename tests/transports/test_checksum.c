@@ -164,7 +164,7 @@ static void test_off(void **state)
     assert_string_equal(hoop_check_name(HOOP_CHECK_SUM), "sum");
     assert_string_equal(hoop_check_name(HOOP_CHECK_CRC32C), "crc32c");
     assert_string_equal(hoop_check_name(HOOP_CHECK_OFF), "off");
-    assert_string_equal(hoop_check_name(HOOP_CHECK_MAC), "mac");
+    assert_string_equal(hoop_check_name(HOOP_CHECK_AEAD), "aead");
     assert_string_equal(hoop_check_name(4), "unknown");
     assert_string_equal(hoop_check_name(UINT32_MAX), "unknown");
 }

@@ -312,9 +312,9 @@ static void test_no_memory(void **state)
     fake_refuses_memory = false;
     pair_close(&pair);
     struct pair strict = {.transport = &hoop_transport_rdma, .slots = 1, .chunk_bytes = 1};
-    strict.check = HOOP_CHECK_MAC;
+    strict.check = HOOP_CHECK_AEAD;
     assert_int_equal(pair_make(&strict), HOOP_INVALID_USAGE);
-    assert_non_null(strstr(strict.failure.text, "HOOP_CHECK=mac is for TCP only"));
+    assert_non_null(strstr(strict.failure.text, "HOOP_CHECK=aead is for TCP only"));
     pair_close(&strict);
 }
 

@@ -24,7 +24,9 @@
 
 #include <cmocka.h>
 
-static const enum hoop_check checks[] = {HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF};
+static const enum hoop_check checks[] = {HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF,
+                                         HOOP_CHECK_AEAD};
+#define PLAIN 3 /* of them do not encrypt */
 
 /* ---- What travels ---------------------------------------------------------------------------- */
 
@@ -32,18 +34,19 @@ static void test_format(void **state)
 {
     (void)state;
     static const size_t sizes[] = {100, 0, 5000};
-    for (size_t c = 0; c < 3; c++) {
+    for (size_t c = 0; c < PLAIN; c++) {
         size_t bytes = 0, at = 0;
         uint8_t payload[5000];
         uint8_t *record = raw_record(sizes, 3, checks[c], &bytes);
         assert_non_null(record);
-        assert_int_equal(bytes, 4 * 80 + 100 + 5000);
+        assert_int_equal(bytes, 4 * HOOP_TCP_HEADER_BYTES + 100 + 5000);
         for (uint32_t i = 0; i < 4; i++) {
             struct hoop_tcp_header header;
             memcpy(&header, record + at, sizeof(header));
             at += sizeof(header);
             assert_memory_equal(&header.kind, i < 3 ? "hop-data" : "hop-bye-", 8);
-            assert_int_equal(header.header_check, hoop_checksum(HOOP_CHECK_SUM, &header, 72));
+            assert_int_equal(header.header.words[0], hoop_checksum(HOOP_CHECK_SUM, &header, 80));
+            assert_int_equal(header.header.words[1], 0);
             assert_int_equal(header.chunk.comm_id, PAIR_COMM);
             assert_int_equal(header.chunk.lane, PAIR_LANE);
             if (i == 3) {
@@ -53,7 +56,8 @@ static void test_format(void **state)
             assert_int_equal(header.chunk.chunk, (uint64_t)i << 33);
             assert_int_equal(header.chunk.bytes, sizes[i]);
             pattern_fill(payload, sizes[i], i);
-            assert_int_equal(header.payload_check, hoop_checksum(checks[c], payload, sizes[i]));
+            assert_int_equal(header.payload.words[0], hoop_checksum(checks[c], payload, sizes[i]));
+            assert_int_equal(header.payload.words[1], 0);
             assert_true(pattern_is(record + at, sizes[i], i));
             at += sizes[i];
         }
@@ -61,19 +65,52 @@ static void test_format(void **state)
     }
 }
 
-/* The same stream a few bytes at a time: nothing depends on where it is cut. */
-static void test_dribbled(void **state)
+/* Does the stream show anything of what it carries? */
+static bool shows(const uint8_t *record, size_t bytes, const void *what, size_t what_bytes)
+{
+    return memmem(record, bytes, what, what_bytes) != NULL;
+}
+
+/* Encrypted, neither kinds nor payloads are seen, and the same chunk looks different the second
+ * time. */
+static void test_encrypted(void **state)
 {
     (void)state;
+    static const size_t sizes[] = {100, 0, 5000};
+    static const size_t empty[] = {0, 0};
+    uint8_t payload[5000];
+    size_t bytes = 0;
+    uint8_t *record = raw_record(sizes, 3, HOOP_CHECK_AEAD, &bytes);
+    assert_non_null(record);
+    assert_int_equal(bytes, 4 * HOOP_TCP_HEADER_BYTES + 100 + 5000);
+    assert_false(shows(record, bytes, "hop-data", 8) || shows(record, bytes, "hop-bye-", 8));
+    for (uint32_t i = 0; i < 3; i++) {
+        pattern_fill(payload, sizes[i], i);
+        for (size_t at = 0; at + 8 <= sizes[i]; at += 8) {
+            assert_false(shows(record, bytes, payload + at, 8));
+        }
+    }
+    free(record);
+    record = raw_record(empty, 2, HOOP_CHECK_AEAD, &bytes);
+    assert_non_null(record);
+    for (size_t at = 0; at < HOOP_TCP_HEADER_BYTES; at += 16) {
+        assert_memory_not_equal(record + at, record + HOOP_TCP_HEADER_BYTES + at, 16);
+    }
+    free(record);
+}
+
+/* The same stream a few bytes at a time: nothing depends on where it is cut. */
+static void check_dribbled(enum hoop_check check)
+{
     static const size_t sizes[] = {100, 0, 5000, 1, 4096, 9000};
     static uint8_t to[6][9000];
     size_t bytes = 0;
-    uint8_t *record = raw_record(sizes, 6, HOOP_CHECK_SUM, &bytes);
+    uint8_t *record = raw_record(sizes, 6, check, &bytes);
     assert_non_null(record);
     for (size_t step = 1; step < 8000; step = step * 3 + 1) {
         struct raw raw;
         struct item items[6];
-        assert_true(raw_open(&raw, false, RAW_SOCKETPAIR, HOOP_CHECK_SUM));
+        assert_true(raw_open(&raw, false, RAW_SOCKETPAIR, check));
         for (uint32_t i = 0; i < 6; i++) {
             assert_int_equal(raw_recv(&raw, &items[i], i % 2 == 0 ? to[i] : NULL, sizes[i], i),
                              HOOP_OK);
@@ -90,6 +127,13 @@ static void test_dribbled(void **state)
         raw_close(&raw);
     }
     free(record);
+}
+
+static void test_dribbled(void **state)
+{
+    (void)state;
+    check_dribbled(HOOP_CHECK_SUM);
+    check_dribbled(HOOP_CHECK_AEAD);
 }
 
 /* While no receive is posted nothing is read from the socket. */
@@ -158,7 +202,7 @@ static void test_lanes(void **state)
         pairs[i] = (struct pair){.transport = hoop_transport_named("tcp"),
                                  .slots = STREAM_SLOTS,
                                  .chunk_bytes = STREAM_CHUNK,
-                                 .check = i % 3,
+                                 .check = checks[i % 4],
                                  .buffer_bytes = (uint64_t)i * 8192};
         assert_int_equal(pair_make(&pairs[i]), HOOP_OK);
         assert_int_equal(pair_join(&pairs[i]), HOOP_OK);
@@ -543,6 +587,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
+        cmocka_unit_test(test_encrypted),
         cmocka_unit_test(test_dribbled),
         cmocka_unit_test(test_unread),
         cmocka_unit_test(test_large_chunk),

@@ -313,7 +313,7 @@ static uint64_t checksum_run(const struct checksum_way *way, enum hoop_check che
     case HOOP_CHECK_CRC32C:
         return way->crc(data, bytes);
     case HOOP_CHECK_OFF:
-    case HOOP_CHECK_MAC:
+    case HOOP_CHECK_AEAD:
         break;
     }
     return 0;
@@ -338,6 +338,6 @@ bool hoop_checksum_by(unsigned way, enum hoop_check check, const void *data, siz
 
 const char *hoop_check_name(uint32_t check)
 {
-    static const char *const names[] = {"sum", "crc32c", "off", "mac"};
+    static const char *const names[] = {"sum", "crc32c", "off", "aead"};
     return check < sizeof(names) / sizeof(names[0]) ? names[check] : "unknown";
 }

@@ -7,7 +7,7 @@
  *   crc32c  Castagnoli's polynomial, as in iSCSI (RFC 3720)
  *   off     0
  *
- * HOOP_CHECK=mac is none of these, since it needs a key (tcp_wire.h).
+ * HOOP_CHECK=aead is none of these, since it needs a key (aead.h).
  */
 #ifndef HOOP_CHECKSUM_H
 #define HOOP_CHECKSUM_H
@@ -49,7 +49,7 @@ static inline uint64_t hoop_checksum_few(uint64_t state, const void *data, size_
     return state;
 }
 
-/* "sum", "crc32c", "off", "mac"; "unknown" for anything else, which a peer may have sent. */
+/* "sum", "crc32c", "off", "aead"; "unknown" for anything else, which a peer may have sent. */
 const char *hoop_check_name(uint32_t check);
 
 /* By one of the ways in which this CPU can compute it, from the plainest (0) to the one in use. For

@@ -318,8 +318,8 @@ static hoop_result_t rdma_create(const struct hoop_link_params *params, struct h
                                 "rank %u has no memory for a link", params->me);
     }
     rdma->base.params = *params;
-    hoop_result_t result = params->check == HOOP_CHECK_MAC
-                               ? hoop_error(HOOP_INVALID_USAGE, "HOOP_CHECK=mac is for TCP only")
+    hoop_result_t result = params->check == HOOP_CHECK_AEAD
+                               ? hoop_error(HOOP_INVALID_USAGE, "HOOP_CHECK=aead is for TCP only")
                                : rdma_get_memory(rdma);
     result = result == HOOP_OK ? rdma_list_ports(rdma) : result;
     if (result != HOOP_OK) {

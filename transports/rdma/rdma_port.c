@@ -253,7 +253,7 @@ bool hoop_rdma_is_usable(const struct hoop_agreement *agreed)
     const struct hoop_rdma_rules rules = hoop_rdma_rules();
     const struct hoop_verbs_port *ports = NULL, *mine[HOOP_RDMA_RANK_PORTS];
     uint32_t count = 0;
-    return agreed->transport == HOOP_TRANSPORT_AUTO && agreed->check != HOOP_CHECK_MAC &&
+    return agreed->transport == HOOP_TRANSPORT_AUTO && agreed->check != HOOP_CHECK_AEAD &&
            hoop_rdma_ports(&ports, &count) != NULL &&
            hoop_rdma_order(ports, count, &rules, 0, NULL, mine) > 0;
 }

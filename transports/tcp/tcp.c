@@ -9,8 +9,7 @@
  * end.
  *
  * The connection comes from params.stream, after the other end has proved who it is. Payload is
- * checked against accidents on the way, and with HOOP_CHECK=mac against forgery; it is not
- * encrypted.
+ * checked against accidents on the way; with HOOP_CHECK=aead it is encrypted instead.
  */
 #include "base/sizes.h"
 #include "runtime/watch.h"
@@ -60,7 +59,7 @@ static hoop_result_t tcp_create(const struct hoop_link_params *params, struct ho
                             .check = params->check,
                             .holds = params->sending ? 0 : tcp_holds_of(params)};
     struct hoop_tcp_link *tcp =
-        params->sending ? hoop_tcp_sender_create() : hoop_tcp_receiver_create(params);
+        params->sending ? hoop_tcp_sender_create(params) : hoop_tcp_receiver_create(params);
     if (tcp == NULL) {
         return hoop_failure_set(failure, HOOP_OUT_OF_MEMORY, (int)params->me,
                                 "rank %u has no memory for a link with rank %u: %u buffers of %llu "
@@ -107,6 +106,20 @@ static void tcp_set_options(const struct hoop_tcp_link *tcp)
     }
 }
 
+/* Prepares encryption, if it is wanted, and wipes the key. */
+static hoop_result_t tcp_encrypt(struct hoop_tcp_link *tcp, struct hoop_secret *key)
+{
+    const struct hoop_link_params *params = &tcp->base.params;
+    const hoop_result_t result = params->check == HOOP_CHECK_AEAD
+                                     ? hoop_aead_create(key, params->sending, &tcp->aead)
+                                     : HOOP_OK;
+    hoop_secret_wipe(key, sizeof(*key));
+    return result == HOOP_OK ? HOOP_OK
+                             : hoop_failure_set(&tcp->base.failure, result, (int)params->me,
+                                                "rank %u cannot encrypt its link with rank %u: %s",
+                                                params->me, params->peer, hoop_thread_error());
+}
+
 static hoop_result_t tcp_bind(struct hoop_link *link, const struct hoop_blob *peer)
 {
     struct hoop_tcp_link *tcp = hoop_tcp_from(link);
@@ -133,17 +146,18 @@ static hoop_result_t tcp_bind(struct hoop_link *link, const struct hoop_blob *pe
                                 params->lane, text,
                                 params->sending ? "address and port" : "nowhere");
     }
+    struct hoop_secret key;
     result = params->stream(params->arg, params->peer, params->lane, params->sending,
-                            params->sending ? &blob.data_address : NULL, &tcp->fd, &tcp->key);
+                            params->sending ? &blob.data_address : NULL, &tcp->fd, &key);
     if (result == HOOP_OK) {
         tcp->peer_holds = blob.holds;
         tcp_set_options(tcp);
-    } else if (result != HOOP_AGAIN) {
-        return hoop_failure_set(&link->failure, result, (int)params->peer,
-                                "no data connection with rank %u (lane %u): %s", params->peer,
-                                params->lane, hoop_thread_error());
+        return tcp_encrypt(tcp, &key);
     }
-    return result;
+    return result == HOOP_AGAIN ? result
+                                : hoop_failure_set(&link->failure, result, (int)params->peer,
+                                                   "no data connection with rank %u (lane %u): %s",
+                                                   params->peer, params->lane, hoop_thread_error());
 }
 
 /* ---- Both ends ------------------------------------------------------------------------------- */
@@ -178,7 +192,7 @@ static void tcp_destroy(struct hoop_link *link)
         (void)shutdown(tcp->fd, SHUT_WR);
         hoop_fork_close(tcp->fd);
     }
-    hoop_secret_wipe(&tcp->key, sizeof(tcp->key));
+    hoop_aead_destroy(tcp->aead);
     free(tcp);
 }
 

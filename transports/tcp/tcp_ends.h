@@ -6,7 +6,7 @@
 
 /* Create returns NULL without memory. finish frees what only that end has, and runs `done` of what
  * is pending. The others are functions of struct hoop_transport. */
-struct hoop_tcp_link *hoop_tcp_sender_create(void);
+struct hoop_tcp_link *hoop_tcp_sender_create(const struct hoop_link_params *params);
 hoop_result_t hoop_tcp_sender_post(struct hoop_link *link, struct hoop_xfer *xfer);
 void hoop_tcp_sender_push(struct hoop_link *link);
 bool hoop_tcp_sender_progress(struct hoop_tcp_link *tcp);

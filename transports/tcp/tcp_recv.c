@@ -35,9 +35,9 @@ struct tcp_receiver {
     /* The chunk that is being received, for queue.first. */
     bool open; /* its header has been checked */
     uint8_t *to;
-    size_t got; /* bytes of its payload so far */
-    uint64_t payload_check;
-    uint32_t slot; /* if staging is lent */
+    size_t got;                    /* bytes of its payload so far */
+    struct hoop_tcp_check payload; /* what its header says */
+    uint32_t slot;                 /* if staging is lent */
     /* ahead[at .. end) was received and not processed yet. */
     size_t at, end;
     uint8_t ahead[TCP_AHEAD_BYTES];
@@ -116,19 +116,13 @@ void hoop_tcp_receiver_release(struct hoop_link *link, struct hoop_xfer *xfer)
 
 /* ---- One chunk ------------------------------------------------------------------------------- */
 
-/* Does the first xfer wait for this header? If not, the link fails. */
-static bool receiver_admits(struct tcp_receiver *receiver, const struct hoop_tcp_header *header)
+/* Opens the header. Does the first xfer wait for it? If not, the link fails. */
+static bool receiver_admits(struct tcp_receiver *receiver, struct hoop_tcp_header *header)
 {
     struct hoop_link *link = &receiver->tcp.base;
     const struct hoop_link_params *params = &link->params;
     const struct hoop_xfer *xfer = receiver->tcp.queue.first;
-    const uint64_t check = hoop_tcp_header_check(&receiver->tcp, header);
-    if (link->failure.code != HOOP_OK || check != header->header_check) {
-        (void)hoop_failure_set(&link->failure, HOOP_REMOTE_ERROR, (int)params->peer,
-                               "the header of what rank %u sent to rank %u (lane %u) has the check "
-                               "%016llx and says %016llx: the data were damaged on the way",
-                               params->peer, params->me, params->lane, (unsigned long long)check,
-                               (unsigned long long)header->header_check);
+    if (!hoop_tcp_header_open(&receiver->tcp, header)) {
         return false;
     }
     if (header->kind == HOOP_TCP_GOODBYE) {
@@ -162,7 +156,7 @@ static bool receiver_begin(struct tcp_receiver *receiver)
     receiver->at += sizeof(header);
     receiver->open = true;
     receiver->got = 0;
-    receiver->payload_check = header.payload_check;
+    receiver->payload = header.payload;
     if (lend) {
         receiver->slot = receiver->idle[--receiver->idle_count];
         receiver->to = receiver->staging + receiver->slot * receiver->stride;
@@ -190,9 +184,7 @@ static bool receiver_complete(struct tcp_receiver *receiver)
 {
     struct hoop_tcp_link *tcp = &receiver->tcp;
     struct hoop_xfer *xfer = tcp->queue.first;
-    const uint64_t check = hoop_tcp_payload_check(tcp, receiver->to, xfer->bytes);
-    if (tcp->base.failure.code != HOOP_OK || check != receiver->payload_check) {
-        hoop_chunk_damaged(&tcp->base, xfer, receiver->payload_check, check);
+    if (!hoop_tcp_payload_open(tcp, xfer, receiver->to, &receiver->payload)) {
         return false;
     }
     (void)hoop_xfer_queue_pop(&tcp->queue);

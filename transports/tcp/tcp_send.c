@@ -10,17 +10,21 @@
  * is still in the cache when the kernel copies it. It is kept until it is sent completely: the
  * payload must not change meanwhile, so its check stays valid.
  *
- * An xfer is done when the kernel has taken its last byte. Nothing is copied here.
+ * An xfer is done when the kernel has taken its last byte. Nothing is copied here, except with
+ * HOOP_CHECK=aead: then several headers and payloads are encrypted into one buffer, and the next
+ * ones when the kernel has all of it.
  *
  * A message that may wait is held by the kernel (MSG_MORE), for what follows, or for 200 ms: so an
  * empty message costs a system call but no packet of its own. This is done only shortly after
  * another such message, so that a single one is on time; and never for as many as the receiver
  * would wait for.
  */
+#include "base/settings.h"
 #include "transports/tcp/tcp_ends.h"
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define TCP_QUEUE 16u /* posted and not sent; a further one gets HOOP_AGAIN */
@@ -39,6 +43,9 @@ struct tcp_sender {
     uint32_t kept;      /* messages that may wait and that the kernel holds */
     uint64_t may_at_ns; /* when the last one that may wait was posted */
     struct hoop_tcp_header headers[TCP_QUEUE];
+    /* [at .. end) is to be sent; those `made` lie here, after what is sent. NULL: not encrypted. */
+    uint8_t *sealed;
+    size_t at, end;
 };
 
 static struct tcp_sender *sender_from(struct hoop_tcp_link *tcp)
@@ -46,10 +53,43 @@ static struct tcp_sender *sender_from(struct hoop_tcp_link *tcp)
     return (struct tcp_sender *)(void *)tcp;
 }
 
-struct hoop_tcp_link *hoop_tcp_sender_create(void)
+struct hoop_tcp_link *hoop_tcp_sender_create(const struct hoop_link_params *params)
 {
     struct tcp_sender *sender = calloc(1, sizeof(*sender));
-    return sender != NULL ? &sender->tcp : NULL;
+    size_t bytes = 0;
+    if (sender == NULL || params->check != HOOP_CHECK_AEAD) {
+        return sender != NULL ? &sender->tcp : NULL;
+    }
+    if (!__builtin_add_overflow(params->chunk_bytes, TCP_BATCH_BYTES + HOOP_TCP_HEADER_BYTES,
+                                &bytes)) {
+        sender->sealed = malloc(bytes);
+    }
+    if (sender->sealed == NULL) {
+        free(sender);
+        return NULL;
+    }
+    return &sender->tcp;
+}
+
+/* Lists what is encrypted and not sent; if there is nothing, encrypts what to send next. Returns
+ * the number of bytes. */
+static size_t sender_seal(struct tcp_sender *sender, struct iovec *parts, size_t *ret_count)
+{
+    if (sender->made == 0) {
+        sender->at = sender->end = 0;
+        for (struct hoop_xfer *xfer = sender->tcp.queue.first;
+             xfer != NULL && sender->end < TCP_BATCH_BYTES; xfer = xfer->next) {
+            uint8_t *const to = sender->sealed + sender->end;
+            const struct hoop_tcp_header header =
+                hoop_tcp_header(&sender->tcp, HOOP_TCP_DATA, xfer, to + HOOP_TCP_HEADER_BYTES);
+            memcpy(to, &header, sizeof(header));
+            sender->end += HOOP_TCP_HEADER_BYTES + xfer->bytes;
+            sender->made++;
+        }
+    }
+    parts[0] = (struct iovec){sender->sealed + sender->at, sender->end - sender->at};
+    *ret_count = 1;
+    return sender->end - sender->at;
 }
 
 /* Lists what to send next; parts has room for 2 * TCP_QUEUE. Returns the number of bytes. */
@@ -61,7 +101,7 @@ static size_t sender_gather(struct tcp_sender *sender, struct iovec *parts, size
          xfer = xfer->next) {
         struct hoop_tcp_header *header = &sender->headers[(sender->first + i) % TCP_QUEUE];
         if (i == sender->made) {
-            *header = hoop_tcp_header(&sender->tcp, HOOP_TCP_DATA, xfer);
+            *header = hoop_tcp_header(&sender->tcp, HOOP_TCP_DATA, xfer, NULL);
             sender->made++;
         }
         parts[count++] = (struct iovec){header, HOOP_TCP_HEADER_BYTES};
@@ -88,6 +128,7 @@ static void sender_count(struct tcp_sender *sender, size_t bytes)
 {
     struct hoop_xfer_queue *queue = &sender->tcp.queue;
     sender->sent += bytes;
+    sender->at += bytes;
     while (queue->first != NULL && sender->sent >= HOOP_TCP_HEADER_BYTES + queue->first->bytes) {
         sender->sent -= HOOP_TCP_HEADER_BYTES + queue->first->bytes;
         sender->first++;
@@ -105,7 +146,11 @@ static bool sender_flush(struct tcp_sender *sender, bool keep)
     while (!full && tcp->queue.first != NULL && tcp->lost_ns == 0) {
         struct iovec parts[2 * TCP_QUEUE];
         struct msghdr message = {.msg_iov = parts};
-        const size_t bytes = sender_gather(sender, parts, &message.msg_iovlen);
+        const size_t bytes = (sender->sealed != NULL ? sender_seal : sender_gather)(
+            sender, parts, &message.msg_iovlen);
+        if (tcp->base.failure.code != HOOP_OK) {
+            break;
+        }
         const ssize_t taken =
             sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (keep ? MSG_MORE : 0));
         if (taken < 0) {
@@ -181,9 +226,11 @@ void hoop_tcp_sender_finish(struct hoop_tcp_link *tcp)
     const bool healthy = tcp->base.failure.code == HOOP_ABORTED && tcp->lost_ns == 0;
     if (tcp->fd >= 0 && healthy && tcp->queue.first == NULL) {
         const struct hoop_xfer nothing = {.bytes = 0};
-        const struct hoop_tcp_header goodbye = hoop_tcp_header(tcp, HOOP_TCP_GOODBYE, &nothing);
+        const struct hoop_tcp_header goodbye =
+            hoop_tcp_header(tcp, HOOP_TCP_GOODBYE, &nothing, NULL);
         (void)send(tcp->fd, &goodbye, sizeof(goodbye), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     (void)hoop_xfer_queue_finish(&sender->taken, HOOP_ABORTED);
     (void)hoop_xfer_queue_finish(&tcp->queue, HOOP_ABORTED);
+    free(sender->sealed);
 }

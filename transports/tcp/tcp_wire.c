@@ -8,50 +8,93 @@
 
 /* ---- Headers --------------------------------------------------------------------------------- */
 
-/* The first 8 bytes of HMAC-SHA256(key, label, number, data). */
-static uint64_t tcp_mac(struct hoop_tcp_link *tcp, const char *label, const void *data,
-                        size_t bytes)
+#define TCP_CHECKED offsetof(struct hoop_tcp_header, header) /* bytes before a header's own check  \
+                                                              */
+
+/* The two messages of a chunk. */
+enum tcp_part { TCP_PART_HEADER, TCP_PART_PAYLOAD };
+
+static struct hoop_tcp_check tcp_seal(struct hoop_tcp_link *tcp, enum tcp_part part,
+                                      const void *data, size_t bytes, void *ret_data)
 {
     const struct hoop_link_params *params = &tcp->base.params;
-    uint8_t mac[HOOP_MAC_BYTES] = {0};
-    uint64_t check;
+    struct hoop_tcp_check check = {{0}};
     const hoop_result_t result =
-        hoop_hmac(&tcp->key, label, &tcp->number, sizeof(tcp->number), data, bytes, mac);
+        hoop_aead_seal(tcp->aead, tcp->number, part, data, bytes, ret_data, (uint8_t *)check.words);
     if (result != HOOP_OK) {
         (void)hoop_failure_set(&tcp->base.failure, result, (int)params->me,
-                               "rank %u cannot check the data of its link with rank %u: %s",
-                               params->me, params->peer, hoop_thread_error());
+                               "rank %u cannot encrypt data for rank %u: %s", params->me,
+                               params->peer, hoop_thread_error());
     }
-    memcpy(&check, mac, sizeof(check));
     return check;
 }
 
-uint64_t hoop_tcp_header_check(struct hoop_tcp_link *tcp, const struct hoop_tcp_header *header)
-{
-    const size_t bytes = offsetof(struct hoop_tcp_header, header_check);
-    return tcp->base.params.check == HOOP_CHECK_MAC
-               ? tcp_mac(tcp, "hoop chunk header", header, bytes)
-               : hoop_checksum(HOOP_CHECK_SUM, header, bytes);
-}
-
-uint64_t hoop_tcp_payload_check(struct hoop_tcp_link *tcp, const void *data, size_t bytes)
+struct hoop_tcp_header hoop_tcp_header(struct hoop_tcp_link *tcp, uint64_t kind,
+                                       const struct hoop_xfer *xfer, void *sealed)
 {
     const enum hoop_check check = (enum hoop_check)tcp->base.params.check;
-    return check == HOOP_CHECK_MAC ? tcp_mac(tcp, "hoop chunk", data, bytes)
-                                   : hoop_checksum(check, data, bytes);
-}
-
-struct hoop_tcp_header hoop_tcp_header(struct hoop_tcp_link *tcp, uint64_t kind,
-                                       const struct hoop_xfer *xfer)
-{
-    struct hoop_tcp_header header = {
-        .kind = kind,
-        .chunk = hoop_chunk_header(&tcp->base, xfer),
-        .payload_check = hoop_tcp_payload_check(tcp, xfer->data, xfer->bytes),
-    };
-    header.header_check = hoop_tcp_header_check(tcp, &header);
+    struct hoop_tcp_header header = {.kind = kind, .chunk = hoop_chunk_header(&tcp->base, xfer)};
+    if (tcp->aead != NULL) {
+        header.payload = tcp_seal(tcp, TCP_PART_PAYLOAD, xfer->data, xfer->bytes, sealed);
+        header.header = tcp_seal(tcp, TCP_PART_HEADER, &header, TCP_CHECKED, &header);
+    } else {
+        header.payload.words[0] = hoop_checksum(check, xfer->data, xfer->bytes);
+        header.header.words[0] = hoop_checksum(HOOP_CHECK_SUM, &header, TCP_CHECKED);
+    }
     tcp->number++;
     return header;
+}
+
+/* Is this what the peer sealed? */
+static bool tcp_open(struct hoop_tcp_link *tcp, enum tcp_part part, void *data, size_t bytes,
+                     const struct hoop_tcp_check *said)
+{
+    return hoop_aead_open(tcp->aead, tcp->number, part, data, bytes,
+                          (const uint8_t *)said->words) == HOOP_OK;
+}
+
+bool hoop_tcp_header_open(struct hoop_tcp_link *tcp, struct hoop_tcp_header *header)
+{
+    const struct hoop_link_params *params = &tcp->base.params;
+    if (tcp->aead != NULL) {
+        if (!tcp_open(tcp, TCP_PART_HEADER, header, TCP_CHECKED, &header->header)) {
+            (void)hoop_failure_set(&tcp->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                                   "the header of what rank %u sent to rank %u (lane %u) has a "
+                                   "wrong tag: the data were damaged on the way",
+                                   params->peer, params->me, params->lane);
+        }
+        return tcp->base.failure.code == HOOP_OK;
+    }
+    const struct hoop_tcp_check sum = {{hoop_checksum(HOOP_CHECK_SUM, header, TCP_CHECKED)}};
+    if (memcmp(&sum, &header->header, sizeof(sum)) != 0) {
+        (void)hoop_failure_set(&tcp->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "the header of what rank %u sent to rank %u (lane %u) has the check "
+                               "%016llx and says %016llx: the data were damaged on the way",
+                               params->peer, params->me, params->lane,
+                               (unsigned long long)sum.words[0],
+                               (unsigned long long)header->header.words[0]);
+    }
+    return tcp->base.failure.code == HOOP_OK;
+}
+
+bool hoop_tcp_payload_open(struct hoop_tcp_link *tcp, const struct hoop_xfer *xfer, void *data,
+                           const struct hoop_tcp_check *said)
+{
+    const struct hoop_link_params *params = &tcp->base.params;
+    if (tcp->aead == NULL) {
+        const uint64_t sum = hoop_checksum((enum hoop_check)params->check, data, xfer->bytes);
+        if (sum != said->words[0]) {
+            hoop_chunk_damaged(&tcp->base, xfer, said->words[0], sum);
+        }
+    } else if (!tcp_open(tcp, TCP_PART_PAYLOAD, data, xfer->bytes, said)) {
+        (void)hoop_failure_set(&tcp->base.failure, HOOP_REMOTE_ERROR, (int)params->peer,
+                               "rank %u sent chunk %llu of operation %u to rank %u (lane %u, %zu "
+                               "bytes), but what came has a wrong tag (aead): the data were "
+                               "damaged on the way",
+                               params->peer, (unsigned long long)xfer->chunk, xfer->op, params->me,
+                               params->lane, xfer->bytes);
+    }
+    return tcp->base.failure.code == HOOP_OK;
 }
 
 /* ---- The end of a connection ----------------------------------------------------------------- */

@@ -4,22 +4,29 @@
 #define HOOP_TCP_WIRE_H
 
 #include "base/clock.h"
-#include "base/crypto.h"
+#include "transports/check/aead.h"
 #include "transports/transport.h"
 #include "transports/xfer_queue.h"
 
 #define HOOP_TCP_DATA 0x617461642d706f68ull    /* "hop-data": payload follows */
 #define HOOP_TCP_GOODBYE 0x2d6579622d706f68ull /* "hop-bye-": nothing follows, ever */
 
-/* Precedes every payload. Little-endian. */
+/* A sum in the first word, or the 16 bytes of a tag. */
+struct hoop_tcp_check {
+    uint64_t words[2];
+};
+_Static_assert(sizeof(struct hoop_tcp_check) == HOOP_AEAD_TAG_BYTES, "it holds a tag");
+
+/* Precedes every payload. Little-endian. With HOOP_CHECK=aead all before its own check is
+ * encrypted. */
 struct hoop_tcp_header {
     uint64_t kind;
     struct hoop_chunk_header chunk;
-    uint64_t payload_check; /* by the link's kind of check */
-    uint64_t header_check;  /* of all before it: always `sum`, except with HOOP_CHECK=mac */
+    struct hoop_tcp_check payload; /* by the link's kind of check */
+    struct hoop_tcp_check header;  /* of all before it: `sum`, except with HOOP_CHECK=aead */
 };
-#define HOOP_TCP_HEADER_BYTES ((size_t)80)
-_Static_assert(sizeof(struct hoop_tcp_header) == 80, "what travels has no padding");
+#define HOOP_TCP_HEADER_BYTES ((size_t)96)
+_Static_assert(sizeof(struct hoop_tcp_header) == 96, "what travels has no padding");
 
 /*
  * After a connection has ended without a goodbye, the control plane has this long to find out whose
@@ -42,7 +49,7 @@ struct hoop_tcp_link {
     int lost_errno;               /* 0: end of stream */
     int starved_errno;            /* what the kernel lacked last */
     uint64_t starved_ns;          /* since when it has lacked that; 0: it does not */
-    struct hoop_secret key;       /* of this connection, for HOOP_CHECK=mac */
+    struct hoop_aead *aead;       /* of this connection; NULL: nothing is encrypted */
     uint64_t number;              /* of the next header; both ends count */
     struct hoop_xfer_queue queue; /* posted, and not completely sent or received */
 };
@@ -52,13 +59,19 @@ static inline struct hoop_tcp_link *hoop_tcp_from(struct hoop_link *link)
     return (struct hoop_tcp_link *)(void *)link;
 }
 
-/* The next header: a goodbye, or that of the data of xfer. */
+/*
+ * The next header: a goodbye, or that of the data of xfer. With HOOP_CHECK=aead what travels goes
+ * to `sealed`, which has room for xfer->bytes; else the data themselves do. If it cannot be made
+ * the link fails.
+ */
 struct hoop_tcp_header hoop_tcp_header(struct hoop_tcp_link *tcp, uint64_t kind,
-                                       const struct hoop_xfer *xfer);
+                                       const struct hoop_xfer *xfer, void *sealed);
 
-/* The two checks of the next header. A MAC that cannot be computed fails the link. */
-uint64_t hoop_tcp_header_check(struct hoop_tcp_link *tcp, const struct hoop_tcp_header *header);
-uint64_t hoop_tcp_payload_check(struct hoop_tcp_link *tcp, const void *data, size_t bytes);
+/* Checks, and decrypts, a header that came, and then the payload at data of the one that it
+ * announced. False: it is damaged, and the link has failed. */
+bool hoop_tcp_header_open(struct hoop_tcp_link *tcp, struct hoop_tcp_header *header);
+bool hoop_tcp_payload_open(struct hoop_tcp_link *tcp, const struct hoop_xfer *xfer, void *data,
+                           const struct hoop_tcp_check *said);
 
 /*
  * Call this when a system call on the socket moved nothing: err, or 0 at the end of the stream.
