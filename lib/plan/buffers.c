@@ -425,6 +425,10 @@ struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct 
             buffers_edges(announce, hoop_out_count(plan, rank) * plan->type_bytes, &reach);
         }
     }
+    /* Only direct runs on a device. A rank that announces a device there and no region is wrong. */
+    if (reach.place == HOOP_REACH_DEVICE && !reach.mapped) {
+        reach.place = HOOP_REACH_MIXED;
+    }
     return reach;
 }
 

@@ -429,11 +429,13 @@ hoop_result_t hoop_staging_fetch_behind(struct hoop_staging *staging, hoop_strea
         return result;
     }
     result = hoop_staging_record(staging, stream, false);
-    result = result == HOOP_OK ? staging_mark(staging, &staging->theirs, stream) : result;
-    if (result != HOOP_OK) { /* some copies may still run, and no mark will tell when they end */
+    /* Also behind a copy that was refused: those before it may still run. */
+    const hoop_result_t marked = staging_mark(staging, &staging->theirs, stream);
+    if (marked != HOOP_OK) { /* no mark will tell when they end */
         staging->launched++;
         staging->state = HOOP_STAGING_MARKED;
     }
+    result = result == HOOP_OK ? marked : result;
     hoop_staging_leave();
     return result;
 }

@@ -119,12 +119,27 @@ static void test_larger_input(void **state)
     assert_non_null(strstr(world->failure.text, "of a region of"));
 }
 
+/* Both say that their buffers are on the same device; rank 1's have no region. */
+static void test_device_without_region(void **state)
+{
+    struct world *world = *state;
+    struct hoop_announce *theirs = announce(world, HOOP_COLL_ALL_REDUCE);
+    struct hoop_announce *mine = hoop_board_cell(&world->boards[0], 0, 0);
+    mine->device = theirs->device = 7;
+    world->buffers.device = 7;
+    theirs->in_region = theirs->out_region = 0;
+    theirs->in_offset = theirs->out_offset = (uintptr_t)world;
+    const struct hoop_reach reach = hoop_buffers_reach(&world->buffers, &world->plan);
+    assert_int_equal(reach.place, HOOP_REACH_MIXED);
+}
+
 int main(void)
 {
     setenv("HOOP_DEBUG", "none", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_changed, begin, end),
         cmocka_unit_test_setup_teardown(test_larger_input, begin, end),
+        cmocka_unit_test_setup_teardown(test_device_without_region, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -547,12 +547,31 @@ static void test_abort_in_kernel(void **state)
     end();
 }
 
+/* The input of rank 1 ends beyond its allocation, so that the copy to the host is refused. */
+static void test_too_short(void **state)
+{
+    make_by(*state);
+    sum_in_threads();
+    assert_int_equal(ranks[0].result, HOOP_OK);
+    ranks[1].in += 61440;
+    const uint64_t start = hoop_now_ns();
+    sum_in_threads();
+    assert_true(hoop_now_ns() - start < 10 * HOOP_NS_PER_S);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_not_equal(ranks[r].result, HOOP_OK);
+        assert_non_null(strstr(ranks[r].why, "rank 1"));
+    }
+    ranks[1].in -= 61440;
+    end();
+}
+
 #define ON_DEVICE(test) cmocka_unit_test_prestate(test, (void *)(uintptr_t) "direct")
 #define BY_HOST(test) cmocka_unit_test_prestate(test, (void *)(uintptr_t) "slab")
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BY_HOST(test_too_short),
         ON_DEVICE(test_order),
         BY_HOST(test_order),
         ON_DEVICE(test_default_streams),

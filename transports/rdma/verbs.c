@@ -234,6 +234,7 @@ static struct ibv_context *verbs_open_context(const char *name)
 {
     struct ibv_context *context = NULL;
     struct ibv_device **list = verbs.ibv_get_device_list(NULL);
+    errno = ENODEV; /* if it is no longer in the list */
     for (struct ibv_device **at = list; at != NULL && *at != NULL && context == NULL; at++) {
         if (strcmp(verbs.ibv_get_device_name(*at), name) == 0) {
             context = verbs.ibv_open_device(*at);
