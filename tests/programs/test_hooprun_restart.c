@@ -194,6 +194,20 @@ static void test_reader_gone(void **state)
     hoop_run_finish(&run);
 }
 
+/* What cannot be written now could not be written by the next attempt either. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    static const char script[] = "for i in 1 2 3; do echo x; sleep 0.1; done; exit 1";
+    static const char full[] =
+        "exec \"$0\" --max-restarts 3 --tag-output -n 2 sh -c \"$1\" >/dev/full";
+    struct hoop_run run;
+    assert_int_equal(RUN(&run, "sh", "-c", full, hoop_run_program, script), 125);
+    assert_says(run.err, "cannot write to standard output");
+    assert_int_equal(hoop_text_count(&run.err, "starting"), 0);
+    hoop_run_finish(&run);
+}
+
 /* ---- Nothing is left ------------------------------------------------------------------------ */
 
 /* Children that ignore SIGTERM, also in sessions of their own, and without a living parent. */
@@ -329,6 +343,7 @@ int main(int argc, char **argv)
         TEST(test_environment),
         TEST(test_streams),
         TEST(test_reader_gone),
+        TEST(test_full_disk),
         TEST(test_no_leftovers),
         TEST(test_hooprun_killed),
         TEST(test_signals_end),

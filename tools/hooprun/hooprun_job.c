@@ -187,6 +187,9 @@ static void job_turn(struct job *job)
         }
         job_signals(job);
         hooprun_output_handle(job->output, job->fds + 2);
+        if (hooprun_output_lost(job->output)) {
+            job_decide(job, HOOPRUN_EXIT_LAUNCHER);
+        }
     }
     job_advance(job);
 }
