@@ -28,6 +28,19 @@ for program in $(find "$work/root" -path '*/bin/*' -type f); do # the linker nee
 done
 
 "$source/tests/hygiene/check_cmake.sh" "$source" "$work/root" "$work/cmake"
+# The same where /lib is a link to /usr/lib, and CMake finds it there.
+header=$(find "$work/root" -name hoop.h)
+mkdir "$work/merged"
+cp -a "${header%/include/*}" "$work/merged/usr"
+ln -s usr/lib "$work/merged/lib"
+"$source/tests/hygiene/check_cmake.sh" "$source" "$work/merged/lib/" "$work/cmake-merged"
+
+# Every file belongs to a package.
+meson install -C "$build" --no-rebuild --tags runtime,devel,man --destdir "$work/tagged" >"$work/log" 2>&1
+for folder in root tagged; do
+    (cd "$work/$folder" && find . ! -type d | sort) >"$work/$folder.list"
+done
+diff "$work/root.list" "$work/tagged.list"
 
 # Every function has a manual page, and no page is malformed.
 pages=$(find "$work/root" -name '*.[13]')
