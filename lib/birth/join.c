@@ -122,7 +122,7 @@ static uint32_t join_local_n(void)
     if (told > 0) {
         return told <= HOOP_MAX_RANKS ? (uint32_t)told : 0;
     }
-    return hoop_rendezvous_launcher(&launcher) == HOOP_OK ? launcher.local_n : 0;
+    return hoop_launcher_read(&launcher) == HOOP_OK ? launcher.local_n : 0;
 }
 
 static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)

@@ -23,7 +23,7 @@ static hoop_result_t serve_invite(struct hoop_rendezvous *rendezvous)
 {
     struct hoop_launcher launcher;
     struct hoop_address address;
-    const bool told = hoop_rendezvous_launcher(&launcher) == HOOP_OK && launcher.family != NULL;
+    const bool told = hoop_launcher_read(&launcher) == HOOP_OK && launcher.family != NULL;
     if (told && hoop_rendezvous_spread(&launcher) == HOOP_SPREAD_ONE) {
         return HOOP_OK;
     }

@@ -62,22 +62,18 @@ static const struct launcher_family {
 
 /* ---- Variables ---------------------------------------------------------------------------- */
 
-struct launcher_env {
-    hoop_launcher_get_fn *get;
-    void *arg;
-};
-
-static const char *launcher_get(const struct launcher_env *env, const char *variable)
+/* NULL is no variable; an empty value counts as unset. */
+static const char *launcher_get(const char *variable)
 {
-    const char *value = variable != NULL ? env->get(env->arg, variable) : NULL;
+    const char *value = variable != NULL ? getenv(variable) : NULL;
     return value != NULL && value[0] != 0 ? value : NULL;
 }
 
 /* The first of two variables that is set; variables[0] if neither is. */
-static const char *launcher_first(const struct launcher_env *env, const char *const variables[2])
+static const char *launcher_first(const char *const variables[2])
 {
-    const bool second = launcher_get(env, variables[0]) == NULL && variables[1] != NULL &&
-                        launcher_get(env, variables[1]) != NULL;
+    const bool second = launcher_get(variables[0]) == NULL && variables[1] != NULL &&
+                        launcher_get(variables[1]) != NULL;
     return variables[second ? 1 : 0];
 }
 
@@ -94,10 +90,10 @@ static bool launcher_digits(const char **at, uint32_t *ret_number)
 }
 
 /* *ret_number is unchanged if the variable is unset. */
-static hoop_result_t launcher_number(const struct launcher_env *env, const char *variable,
-                                     uint32_t least, uint32_t most, uint32_t *ret_number)
+static hoop_result_t launcher_number(const char *variable, uint32_t least, uint32_t most,
+                                     uint32_t *ret_number)
 {
-    const char *text = launcher_get(env, variable);
+    const char *text = launcher_get(variable);
     const char *end = text;
     uint32_t number = 0;
     if (text == NULL) {
@@ -111,10 +107,9 @@ static hoop_result_t launcher_number(const struct launcher_env *env, const char 
     return HOOP_OK;
 }
 
-static hoop_result_t launcher_add_name(const struct launcher_env *env, const char *variable,
-                                       struct hoop_launcher *ret)
+static hoop_result_t launcher_add_name(const char *variable, struct hoop_launcher *ret)
 {
-    const char *value = launcher_get(env, variable);
+    const char *value = launcher_get(variable);
     const size_t used = strlen(ret->job);
     if (value == NULL) {
         return HOOP_OK;
@@ -190,16 +185,16 @@ static bool launcher_tasks(const char *at, uint32_t node, uint32_t *ret_here, ui
 }
 
 /* Sets local_n, unless the variable is about a larger job than this step. */
-static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct hoop_launcher *ret)
+static hoop_result_t launcher_slurm_local(struct hoop_launcher *ret)
 {
     static const char *const variables[2] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
-    const char *variable = launcher_first(env, variables);
-    const char *text = launcher_get(env, variable);
+    const char *variable = launcher_first(variables);
+    const char *text = launcher_get(variable);
     uint32_t node = HOOP_LAUNCHER_HOSTS_MAX;
     uint32_t here = 0;
     uint64_t all = 0;
     const hoop_result_t result =
-        launcher_number(env, "SLURM_NODEID", 0, HOOP_LAUNCHER_HOSTS_MAX - 1, &node);
+        launcher_number("SLURM_NODEID", 0, HOOP_LAUNCHER_HOSTS_MAX - 1, &node);
     if (result != HOOP_OK || text == NULL) {
         return result;
     }
@@ -215,10 +210,9 @@ static hoop_result_t launcher_slurm_local(const struct launcher_env *env, struct
 }
 
 /* Derives ports from job and step: the same on all ranks, most likely not another job's. */
-static struct hoop_ports launcher_slurm_ports(const struct launcher_env *env)
+static struct hoop_ports launcher_slurm_ports(void)
 {
-    const char *const texts[] = {launcher_get(env, "SLURM_JOB_ID"), ".",
-                                 launcher_get(env, "SLURM_STEP_ID")};
+    const char *const texts[] = {launcher_get("SLURM_JOB_ID"), ".", launcher_get("SLURM_STEP_ID")};
     uint32_t hash = 2166136261u; /* FNV-1a */
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         for (const char *at = texts[i]; at != NULL && *at != 0; at++) {
@@ -229,29 +223,27 @@ static struct hoop_ports launcher_slurm_ports(const struct launcher_env *env)
     return (struct hoop_ports){(uint16_t)first, (uint16_t)(first + LAUNCHER_PORTS - 1)};
 }
 
-static hoop_result_t launcher_slurm(const struct launcher_env *env, struct hoop_launcher *ret)
+static hoop_result_t launcher_slurm(struct hoop_launcher *ret)
 {
     static const char *const variables[2] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"};
-    const char *variable = launcher_first(env, variables);
-    const char *list = launcher_get(env, variable);
-    ret->ports = launcher_slurm_ports(env);
+    const char *variable = launcher_first(variables);
+    const char *list = launcher_get(variable);
+    ret->ports = launcher_slurm_ports();
     if (list != NULL && hoop_hostlist_first(list, ret->host) != HOOP_OK) {
         return hoop_error(HOOP_INVALID_USAGE, "%s: %s", variable, hoop_thread_error());
     }
-    return launcher_slurm_local(env, ret);
+    return launcher_slurm_local(ret);
 }
 
 /* ---- Families ----------------------------------------------------------------------------- */
 
-static hoop_result_t launcher_local(const struct launcher_family *family,
-                                    const struct launcher_env *env, struct hoop_launcher *ret)
+static hoop_result_t launcher_local(const struct launcher_family *family, struct hoop_launcher *ret)
 {
     const hoop_result_t result =
-        launcher_number(env, family->local_size, 1, HOOP_MAX_RANKS, &ret->local_n);
+        launcher_number(family->local_size, 1, HOOP_MAX_RANKS, &ret->local_n);
     if (result == HOOP_OK && ret->local_n > ret->n) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected at most %s, which is %u",
-                          family->local_size, ret->local_n, launcher_first(env, family->size),
-                          ret->n);
+                          family->local_size, ret->local_n, launcher_first(family->size), ret->n);
     }
     return result;
 }
@@ -261,16 +253,15 @@ static hoop_result_t launcher_local(const struct launcher_family *family,
  * that started them. Only the kernel is asked, and nothing is sent: if the program uses MPI, the
  * socket belongs to that.
  */
-static hoop_result_t launcher_add_starter(const struct launcher_env *env, const char *variable,
-                                          struct hoop_launcher *ret)
+static hoop_result_t launcher_add_starter(const char *variable, struct hoop_launcher *ret)
 {
     struct ucred starter = {.pid = 0};
     socklen_t bytes = sizeof(starter);
     uint32_t fd = 0;
-    if (launcher_get(env, variable) == NULL || ret->job[0] != 0 || ret->local_n != ret->n) {
+    if (launcher_get(variable) == NULL || ret->job[0] != 0 || ret->local_n != ret->n) {
         return HOOP_OK;
     }
-    const hoop_result_t result = launcher_number(env, variable, 0, INT32_MAX, &fd);
+    const hoop_result_t result = launcher_number(variable, 0, INT32_MAX, &fd);
     if (result == HOOP_OK && getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &starter, &bytes) == 0 &&
         starter.pid > 0) {
         (void)snprintf(ret->job, sizeof(ret->job), "%s=process %d\n", variable, starter.pid);
@@ -278,45 +269,44 @@ static hoop_result_t launcher_add_starter(const struct launcher_env *env, const 
     return result;
 }
 
-static hoop_result_t launcher_names(const struct launcher_family *family,
-                                    const struct launcher_env *env, struct hoop_launcher *ret)
+static hoop_result_t launcher_names(const struct launcher_family *family, struct hoop_launcher *ret)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < 2 && result == HOOP_OK; i++) {
-        result = launcher_add_name(env, family->jobs[i], ret);
+        result = launcher_add_name(family->jobs[i], ret);
     }
     if (result == HOOP_OK) {
-        result = launcher_add_starter(env, family->starter, ret);
+        result = launcher_add_starter(family->starter, ret);
     }
     ret->named = ret->job[0] != 0;
-    return result == HOOP_OK ? launcher_add_name(env, family->attempt, ret) : result;
+    return result == HOOP_OK ? launcher_add_name(family->attempt, ret) : result;
 }
 
 /* Reads all that a family says whose n and rank are set. */
 static hoop_result_t launcher_family(const struct launcher_family *family,
-                                     const struct launcher_env *env, struct hoop_launcher *ret)
+                                     struct hoop_launcher *ret)
 {
-    const char *size = launcher_first(env, family->size);
+    const char *size = launcher_first(family->size);
     ret->family = family->name;
-    hoop_result_t result = launcher_number(env, size, 1, HOOP_MAX_RANKS, &ret->n);
+    hoop_result_t result = launcher_number(size, 1, HOOP_MAX_RANKS, &ret->n);
     if (result == HOOP_OK) {
-        result = launcher_number(env, family->rank, 0, HOOP_MAX_RANKS - 1, &ret->rank);
+        result = launcher_number(family->rank, 0, HOOP_MAX_RANKS - 1, &ret->rank);
     }
     if (result == HOOP_OK && ret->rank >= ret->n) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u: expected less than %s, which is %u",
                           family->rank, ret->rank, size, ret->n);
     }
     if (result == HOOP_OK) {
-        result = launcher_local(family, env, ret);
+        result = launcher_local(family, ret);
     }
     if (result == HOOP_OK) {
-        result = launcher_number(env, launcher_first(env, family->machines), 1,
-                                 HOOP_LAUNCHER_HOSTS_MAX, &ret->machines);
+        result = launcher_number(launcher_first(family->machines), 1, HOOP_LAUNCHER_HOSTS_MAX,
+                                 &ret->machines);
     }
     if (result == HOOP_OK && strcmp(family->name, "Slurm") == 0) {
-        result = launcher_slurm(env, ret);
+        result = launcher_slurm(ret);
     }
-    return result == HOOP_OK ? launcher_names(family, env, ret) : result;
+    return result == HOOP_OK ? launcher_names(family, ret) : result;
 }
 
 /* Fills gaps from another family with the same n. named: MASTER_PORT names the job already. */
@@ -340,19 +330,18 @@ static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_
 /* Handles a family of which only n or only rank is set: an error if no other family was chosen.
  * Else it is ignored, unless its n shows that it is about another job. */
 static hoop_result_t launcher_half(const struct launcher_family *family,
-                                   const struct launcher_env *env,
                                    const struct hoop_launcher *chosen)
 {
-    const char *size = launcher_first(env, family->size);
-    const char *size_text = launcher_get(env, size);
+    const char *size = launcher_first(family->size);
+    const char *size_text = launcher_get(size);
     const char *set = size_text != NULL ? size : family->rank;
     const char *unset = size_text != NULL ? family->rank : size;
     uint32_t n = chosen->n;
     if (chosen->family == NULL) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is \"%.64s\" but %s is not set", set,
-                          launcher_get(env, set), unset);
+                          launcher_get(set), unset);
     }
-    const hoop_result_t result = launcher_number(env, size, 1, HOOP_MAX_RANKS, &n);
+    const hoop_result_t result = launcher_number(size, 1, HOOP_MAX_RANKS, &n);
     if (result == HOOP_OK && n != chosen->n) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is %u but %s started %u ranks, and %s is not set",
                           size, n, chosen->family, chosen->n, family->rank);
@@ -371,9 +360,9 @@ static bool launcher_is_true(const char *text)
  * Reads MASTER_ADDR and MASTER_PORT. If torchrun says that it keeps a store of its own at
  * MASTER_PORT, rank 0 uses the ports after it, or before it where no more follow.
  */
-static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop_launcher *ret)
+static hoop_result_t launcher_master(struct hoop_launcher *ret)
 {
-    const char *host = launcher_get(env, "MASTER_ADDR");
+    const char *host = launcher_get("MASTER_ADDR");
     uint32_t port = 0;
     if (host != NULL && strlen(host) >= sizeof(ret->host)) {
         return hoop_error(HOOP_INVALID_USAGE,
@@ -381,7 +370,7 @@ static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop
                           "address of at most %zu",
                           strlen(host), sizeof(ret->host) - 1);
     }
-    const hoop_result_t result = launcher_number(env, "MASTER_PORT", 1, UINT16_MAX, &port);
+    const hoop_result_t result = launcher_number("MASTER_PORT", 1, UINT16_MAX, &port);
     if (result != HOOP_OK) {
         return result;
     }
@@ -393,44 +382,41 @@ static hoop_result_t launcher_master(const struct launcher_env *env, struct hoop
     }
     ret->named = true;
     ret->ports = (struct hoop_ports){(uint16_t)port, (uint16_t)port};
-    if (launcher_is_true(launcher_get(env, "TORCHELASTIC_USE_AGENT_STORE"))) {
+    if (launcher_is_true(launcher_get("TORCHELASTIC_USE_AGENT_STORE"))) {
         const uint32_t first =
             port + LAUNCHER_PORTS <= UINT16_MAX ? port + 1 : port - LAUNCHER_PORTS;
         ret->ports = (struct hoop_ports){(uint16_t)first, (uint16_t)(first + LAUNCHER_PORTS - 1)};
     }
-    return launcher_add_name(env, "MASTER_PORT", ret);
+    return launcher_add_name("MASTER_PORT", ret);
 }
 
 /* Takes a family whose n and rank are set: the first one is chosen, later ones only complete it.
  * `said` is scratch memory. */
 static hoop_result_t launcher_take(const struct launcher_family *family,
-                                   const struct launcher_env *env, struct hoop_launcher *chosen,
-                                   struct hoop_launcher *said)
+                                   struct hoop_launcher *chosen, struct hoop_launcher *said)
 {
     const bool first = chosen->family == NULL;
     *said = (struct hoop_launcher){.family = NULL};
-    const hoop_result_t result = launcher_family(family, env, said);
+    const hoop_result_t result = launcher_family(family, said);
     if (first && result == HOOP_OK) {
         *chosen = *said;
     } else if (!first && result == HOOP_OK && said->n == chosen->n) {
-        launcher_complete(chosen, said, launcher_get(env, "MASTER_PORT") != NULL);
+        launcher_complete(chosen, said, launcher_get("MASTER_PORT") != NULL);
     }
     return first ? result : HOOP_OK;
 }
 
-static hoop_result_t launcher_choose(const struct launcher_env *env, struct hoop_launcher *chosen,
-                                     struct hoop_launcher *said)
+static hoop_result_t launcher_choose(struct hoop_launcher *chosen, struct hoop_launcher *said)
 {
     const struct launcher_family *half = NULL;
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < sizeof(launcher_families) / sizeof(launcher_families[0]); i++) {
         const struct launcher_family *family = &launcher_families[i];
-        const bool there =
-            family->only_with == NULL || launcher_get(env, family->only_with) != NULL;
-        const bool sized = launcher_get(env, launcher_first(env, family->size)) != NULL;
-        const bool ranked = launcher_get(env, family->rank) != NULL;
+        const bool there = family->only_with == NULL || launcher_get(family->only_with) != NULL;
+        const bool sized = launcher_get(launcher_first(family->size)) != NULL;
+        const bool ranked = launcher_get(family->rank) != NULL;
         if (there && sized && ranked) {
-            result = launcher_take(family, env, chosen, said);
+            result = launcher_take(family, chosen, said);
         } else if (there && (sized || ranked) && half == NULL) {
             half = family;
         }
@@ -438,19 +424,18 @@ static hoop_result_t launcher_choose(const struct launcher_env *env, struct hoop
             return result;
         }
     }
-    result = half != NULL ? launcher_half(half, env, chosen) : HOOP_OK;
-    return result == HOOP_OK ? launcher_master(env, chosen) : result;
+    result = half != NULL ? launcher_half(half, chosen) : HOOP_OK;
+    return result == HOOP_OK ? launcher_master(chosen) : result;
 }
 
-hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct hoop_launcher *ret)
+hoop_result_t hoop_launcher_read(struct hoop_launcher *ret)
 {
-    const struct launcher_env env = {get, arg};
     struct hoop_launcher *room = calloc(2, sizeof(*room)); /* a thread's stack may be too small */
     if (room == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for what the launcher says");
     }
     room->n = 1;
-    const hoop_result_t result = launcher_choose(&env, &room[0], &room[1]);
+    const hoop_result_t result = launcher_choose(&room[0], &room[1]);
     if (result == HOOP_OK) {
         *ret = room[0];
     }

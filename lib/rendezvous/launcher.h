@@ -1,6 +1,6 @@
 /*
  * Launchers: what the program that started this process says about the job in its environment. Only
- * the given environment is read; nothing is looked up.
+ * the environment is read; nothing is looked up.
  *
  *   family     n, rank                   ranks here                  machines, rank 0's   the job
  *   torchrun   WORLD_SIZE, RANK          LOCAL_WORLD_SIZE            -                    run id
@@ -37,14 +37,11 @@ struct hoop_launcher {
 
 enum hoop_spread { HOOP_SPREAD_UNKNOWN, HOOP_SPREAD_ONE, HOOP_SPREAD_SEVERAL };
 
-/* Like getenv(). An empty value counts as unset. */
-typedef const char *hoop_launcher_get_fn(void *arg, const char *variable);
-
 /*
- * HOOP_INVALID_USAGE if a value is malformed or two values contradict each other; the sentence
- * names variables, values and what was expected.
+ * Reads this process's environment. HOOP_INVALID_USAGE if a value is malformed or two values
+ * contradict each other; the sentence names variables, values and what was expected.
  */
-hoop_result_t hoop_launcher_read(hoop_launcher_get_fn *get, void *arg, struct hoop_launcher *ret);
+hoop_result_t hoop_launcher_read(struct hoop_launcher *ret);
 
 /* Are the ranks on one machine, as far as the launcher said? */
 enum hoop_spread hoop_launcher_spread(const struct hoop_launcher *launcher);

@@ -92,9 +92,6 @@ hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t ran
 void hoop_rendezvous_name(const char *prefix, const uint8_t bytes[HOOP_RENDEZVOUS_NAME_RANDOM],
                           char ret_name[HOOP_NAME_BYTES]);
 
-/* Reads this process's environment; see hoop_launcher_read(). */
-hoop_result_t hoop_rendezvous_launcher(struct hoop_launcher *ret);
-
 /* Are the ranks on one machine, by what the launcher said and HOOP_HOSTID? */
 enum hoop_spread hoop_rendezvous_spread(const struct hoop_launcher *launcher);
 

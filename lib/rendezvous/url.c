@@ -427,17 +427,6 @@ static hoop_result_t rendezvous_at(struct rendezvous_call *call, struct hoop_ren
     return result;
 }
 
-static const char *rendezvous_getenv(void *arg, const char *variable)
-{
-    (void)arg;
-    return getenv(variable);
-}
-
-hoop_result_t hoop_rendezvous_launcher(struct hoop_launcher *ret)
-{
-    return hoop_launcher_read(rendezvous_getenv, NULL, ret);
-}
-
 /*
  * Uses what the launcher says only if its job has as many ranks as this comm. Else its numbers are
  * about other ranks, and only its address, for env://, is used.
@@ -457,7 +446,7 @@ static hoop_result_t rendezvous_ask(struct rendezvous_call *call, const char *ur
 {
     struct hoop_launcher *launcher = &call->launcher;
     const char *set = hoop_settings()->init != NULL ? hoop_settings()->init : "env://";
-    hoop_result_t result = hoop_rendezvous_launcher(launcher);
+    hoop_result_t result = hoop_launcher_read(launcher);
     if (result != HOOP_OK && (url == NULL || strcmp(url, "env://") == 0)) {
         return result;
     }

@@ -16,20 +16,13 @@
 #define MOST 14
 
 /* Entries are "NAME=value", with NULL at the end. */
-static const char *look(void *arg, const char *variable)
-{
-    const size_t length = strlen(variable);
-    for (const char *const *entry = arg; *entry != NULL; entry++) {
-        if (strncmp(*entry, variable, length) == 0 && (*entry)[length] == '=') {
-            return *entry + length + 1;
-        }
-    }
-    return NULL;
-}
-
 static hoop_result_t read_launcher(const char *const *env, struct hoop_launcher *ret)
 {
-    return hoop_launcher_read(look, (void *)env, ret);
+    char **mine = environ;
+    environ = (char **)env;
+    const hoop_result_t result = hoop_launcher_read(ret);
+    environ = mine;
+    return result;
 }
 
 /* ---- Good environments -------------------------------------------------------------------- */
