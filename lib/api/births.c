@@ -235,7 +235,8 @@ hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
     /* n and rank are not known yet: a first pass checks the rest and yields the time limit. */
     hoop_result_t result = births_options(config, 1, 0, &options);
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_from_env(options.init_timeout_ms, &options.rendezvous, &n, &rank);
+        result =
+            hoop_rendezvous_find(NULL, options.init_timeout_ms, &options.rendezvous, &n, &rank);
     }
     if (result == HOOP_OK) {
         result = births_options(config, n > INT_MAX ? INT_MAX : (int)n,
@@ -259,8 +260,8 @@ hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks,
     const int before = hoop_cancel_off();
     hoop_result_t result = births_options(config, nranks, rank, &options);
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_from_url(url, options.n, options.rank, options.init_timeout_ms,
-                                          &options.rendezvous);
+        result = hoop_rendezvous_find(url, options.init_timeout_ms, &options.rendezvous, &options.n,
+                                      &options.rank);
     }
     result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
     hoop_rendezvous_close(&options.rendezvous);

@@ -72,21 +72,16 @@ hoop_result_t hoop_rendezvous_to_id(const struct hoop_rendezvous *rendezvous,
 /* HOOP_INVALID_ARGUMENT: the bytes are not a unique id of this version. */
 hoop_result_t hoop_rendezvous_from_id(const hoop_unique_id_t *id, struct hoop_rendezvous *ret);
 /*
- * The next rendezvous of the launcher's job (see hoop_comm_init_env): the k-th call in a process
- * gives the k-th rendezvous. HOOP_INIT says where. *ret_n and *ret_rank come from WORLD_SIZE and
- * RANK, or the names that Open MPI, Slurm and PMI use; without them they are 1 and 0. Bad or
- * contradictory values are HOOP_INVALID_USAGE with variable and value. timeout_ms limits name
- * look-ups and waiting for a file. Finish *ret.
+ * The next rendezvous at a url (env://, tcp://host:port, file:///path) for this rank of n, or if it
+ * is NULL, of the launcher's job (see hoop_comm_init_env): the k-th call in a process gives the
+ * k-th rendezvous. HOOP_INVALID_ARGUMENT quotes the url and says what is expected. Without a url
+ * HOOP_INIT says where, and *n and *rank come from WORLD_SIZE and RANK, or the names that Open MPI,
+ * Slurm and PMI use; without them they are 1 and 0. Bad or contradictory values are
+ * HOOP_INVALID_USAGE with variable and value. timeout_ms limits name look-ups and waiting for a
+ * file. Finish *ret.
  */
-hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
-                                       uint32_t *ret_n, uint32_t *ret_rank);
-
-/*
- * The k-th rendezvous of this process at a url (env://, tcp://host:port, file:///path), with the
- * caller's n and rank. HOOP_INVALID_ARGUMENT quotes the url and says what is expected.
- */
-hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t rank,
-                                       uint64_t timeout_ms, struct hoop_rendezvous *ret);
+hoop_result_t hoop_rendezvous_find(const char *url, uint64_t timeout_ms,
+                                   struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank);
 
 /* Writes the prefix, followed by the bytes in hexadecimal. */
 void hoop_rendezvous_name(const char *prefix, const uint8_t bytes[HOOP_RENDEZVOUS_NAME_RANDOM],

@@ -468,29 +468,17 @@ static hoop_result_t rendezvous_ask(struct rendezvous_call *call, const char *ur
     return result;
 }
 
-static hoop_result_t rendezvous_call(const char *url, uint64_t timeout_ms,
-                                     struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank)
+hoop_result_t hoop_rendezvous_find(const char *url, uint64_t timeout_ms,
+                                   struct hoop_rendezvous *ret, uint32_t *n, uint32_t *rank)
 {
     /* not on the stack, which may be small */
     struct rendezvous_call *call = calloc(1, sizeof(*call));
     if (call == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a url");
     }
+    assert(url == NULL || *rank < *n);
     call->timeout_ms = timeout_ms;
     const hoop_result_t result = rendezvous_ask(call, url, ret, n, rank);
     free(call);
     return result;
-}
-
-hoop_result_t hoop_rendezvous_from_env(uint64_t timeout_ms, struct hoop_rendezvous *ret,
-                                       uint32_t *ret_n, uint32_t *ret_rank)
-{
-    return rendezvous_call(NULL, timeout_ms, ret, ret_n, ret_rank);
-}
-
-hoop_result_t hoop_rendezvous_from_url(const char *url, uint32_t n, uint32_t rank,
-                                       uint64_t timeout_ms, struct hoop_rendezvous *ret)
-{
-    assert(rank < n);
-    return rendezvous_call(url, timeout_ms, ret, &n, &rank);
 }

@@ -411,7 +411,7 @@ int rank_main(int argc, char **argv)
     }
     if (strcmp(argv[1], "env") == 0) {
         const hoop_result_t result =
-            hoop_rendezvous_from_env(10000, &rank.join.rendezvous, &rank.join.n, &rank.join.rank);
+            hoop_rendezvous_find(NULL, 10000, &rank.join.rendezvous, &rank.join.n, &rank.join.rank);
         if (result != HOOP_OK) {
             dprintf(1, "failed %d %s\n", (int)result, hoop_thread_error());
             return 1;

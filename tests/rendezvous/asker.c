@@ -67,13 +67,8 @@ static void answer_question(const struct question *question, int answers, int or
     const uint64_t timeout_ms = question->timeout_ms != 0 ? question->timeout_ms : LONG_MS;
     for (int i = 0; i == 0 || i < question->calls; i++) {
         struct answer answer = {.n = question->n, .rank = question->rank};
-        if (question->url != NULL) {
-            answer.result = hoop_rendezvous_from_url(question->url, question->n, question->rank,
-                                                     timeout_ms, &answer.rendezvous);
-        } else {
-            answer.result =
-                hoop_rendezvous_from_env(timeout_ms, &answer.rendezvous, &answer.n, &answer.rank);
-        }
+        answer.result = hoop_rendezvous_find(question->url, timeout_ms, &answer.rendezvous,
+                                             &answer.n, &answer.rank);
         (void)snprintf(answer.text, sizeof(answer.text), "%s", hoop_thread_error());
         if (answer.result == HOOP_OK && question->publish != NULL) {
             serve_file(question, &answer, answers, orders);
