@@ -23,7 +23,7 @@ static void join_on_lost(void *arg, uint32_t rank, const char *why)
     char who[160];
     hoop_peer_describe(&comm->board.peers[rank], rank, who, sizeof(who));
     hoop_failure_set(&failure, HOOP_REMOTE_ERROR, (int)rank, "%s %s", who, why);
-    hoop_comm_fail(comm, &failure);
+    hoop_comm_publish(comm, &failure);
 }
 
 static void join_on_beat(void *arg)
@@ -55,6 +55,7 @@ static hoop_result_t join_on_met(void *arg, const struct hoop_roster *roster)
     struct hoop_comm *comm = arg;
     const bool asks = hoop_settings()->cma != 0 && roster->machines == 1;
     hoop_result_t result = hoop_board_init(&comm->board, roster, comm->rank);
+    comm->spans = roster->machines > 1;
     if (result != HOOP_OK) {
         return result;
     }
@@ -97,7 +98,7 @@ static void join_on_event(void *arg, const struct hoop_event *event)
     if (!hoop_events_push(&comm->events, event)) {
         hoop_failure_set(&failure, HOOP_OUT_OF_MEMORY, (int)comm->rank,
                          "rank %u has no memory for the news of rank %u", comm->rank, event->rank);
-        hoop_comm_fail(comm, &failure);
+        hoop_comm_publish(comm, &failure);
     }
 }
 
@@ -167,18 +168,18 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
 
 bool hoop_comm_is_given_up(struct hoop_comm *comm)
 {
-    pthread_mutex_lock(&comm->birth_lock);
+    pthread_mutex_lock(&comm->look_lock);
     const bool given_up = comm->early.code != HOOP_OK;
-    pthread_mutex_unlock(&comm->birth_lock);
+    pthread_mutex_unlock(&comm->look_lock);
     return given_up;
 }
 
 /* Fails if another thread has aborted the comm by its handle. */
 static hoop_result_t join_aborted_early(struct hoop_comm *comm)
 {
-    pthread_mutex_lock(&comm->birth_lock);
+    pthread_mutex_lock(&comm->look_lock);
     const struct hoop_failure failure = comm->early;
-    pthread_mutex_unlock(&comm->birth_lock);
+    pthread_mutex_unlock(&comm->look_lock);
     return failure.code == HOOP_OK ? HOOP_OK : hoop_error(failure.code, "%s", failure.text);
 }
 
@@ -278,7 +279,6 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
 {
     const struct hoop_roster *roster = hoop_member_roster(comm->member);
     comm->dead_after_ms = roster->dead_after_ms;
-    comm->spans = roster->machines > 1;
     hoop_history_init(&comm->history);
     comm->agreed.oversubscribed = roster->oversubscribed;
     comm->agreed.no_rdma = roster->no_rdma;
@@ -291,12 +291,12 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
         return result;
     }
     comm->sleeper.sleeping = &comm->board.head->sleeping[comm->rank];
-    pthread_mutex_lock(&comm->birth_lock);
+    pthread_mutex_lock(&comm->look_lock);
     atomic_store_explicit(&comm->ready, true, memory_order_release);
     atomic_fetch_add_explicit(&hoop_board_rank(&comm->board, comm->rank)->pulse, 1,
                               memory_order_relaxed);
     const struct hoop_failure early = comm->early; /* apply what came before */
-    pthread_mutex_unlock(&comm->birth_lock);
+    pthread_mutex_unlock(&comm->look_lock);
     if (early.code != HOOP_OK) {
         hoop_comm_publish(comm, &early);
     }

@@ -28,32 +28,14 @@ bool hoop_comm_is_ready(const struct hoop_comm *comm)
     return atomic_load_explicit(&comm->ready, memory_order_acquire);
 }
 
-/* If the comm is not ready: keeps the failure until it is, and returns true. */
-static bool comm_fails_early(struct hoop_comm *comm, const struct hoop_failure *failure)
+/* Before the comm is ready, under look_lock: ends the join that may be in progress, and keeps the
+ * failure for the end of the birth. */
+static void comm_fail_early(struct hoop_comm *comm, const struct hoop_failure *failure)
 {
-    if (hoop_comm_is_ready(comm)) {
-        return false;
-    }
-    pthread_mutex_lock(&comm->birth_lock);
-    const bool early = !hoop_comm_is_ready(comm);
-    if (early && comm->early.code == HOOP_OK) {
+    if (comm->early.code == HOOP_OK) {
         comm->early = *failure;
     }
-    pthread_mutex_unlock(&comm->birth_lock);
-    return early;
-}
-
-void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure)
-{
-    if (!comm_fails_early(comm, failure)) {
-        hoop_comm_publish(comm, failure);
-    }
-}
-
-/* Ends a join that is in progress. Under look_lock. */
-static void comm_cancel_join(struct hoop_comm *comm)
-{
-    if (!hoop_comm_is_ready(comm) && comm->member != NULL) {
+    if (comm->member != NULL) {
         hoop_member_cancel(comm->member);
     }
 }
@@ -65,9 +47,11 @@ static void comm_raise(struct hoop_comm *comm, const struct hoop_failure *failur
         return;
     }
     pthread_mutex_lock(&comm->look_lock);
-    if (!comm->over && (comm->closed & closed) == 0) {
-        hoop_comm_fail(comm, failure);
-        comm_cancel_join(comm);
+    const bool ends = !comm->over && (comm->closed & closed) == 0;
+    if (ends && hoop_comm_is_ready(comm)) {
+        hoop_comm_publish(comm, failure);
+    } else if (ends) {
+        comm_fail_early(comm, failure);
     }
     pthread_mutex_unlock(&comm->look_lock);
 }
@@ -186,7 +170,6 @@ hoop_result_t hoop_comm_create(struct hoop_comm **ret)
     hoop_turn_init(&comm->turn);
     hoop_events_init(&comm->events);
     pthread_mutex_init(&comm->look_lock, NULL);
-    pthread_mutex_init(&comm->birth_lock, NULL);
     hoop_job_init(&comm->job);
     pthread_mutex_lock(&comms_lock);
     hoop_list_push_back(&comms, &comm->node);
@@ -405,7 +388,6 @@ static void comm_give_back(struct hoop_comm *comm)
     hoop_comm_close_descriptors(comm);
     free(comm->engine);
     hoop_job_finish(&comm->job);
-    pthread_mutex_destroy(&comm->birth_lock);
 }
 
 /* Takes the turn and makes a tombstone. HOOP_AGAIN: the comm has been pinned meanwhile. */
@@ -439,8 +421,8 @@ static hoop_result_t comm_settle(struct hoop_comm *comm, uint64_t patience_ms)
                                       .text = "the communicator was given up before it was ready"};
     const uint64_t deadline = patience_ms == 0 ? HOOP_NEVER : hoop_deadline_ns(patience_ms);
     pthread_mutex_lock(&comm->look_lock);
-    if (!comm->over && !hoop_comm_is_ready(comm) && comm_fails_early(comm, &left)) {
-        comm_cancel_join(comm);
+    if (!comm->over && !hoop_comm_is_ready(comm)) {
+        comm_fail_early(comm, &left);
     }
     pthread_mutex_unlock(&comm->look_lock);
     atomic_store_explicit(&comm->ending, true, memory_order_relaxed);

@@ -91,9 +91,8 @@ struct hoop_comm {
     struct hoop_job job;
     uint64_t init_timeout_ms;
     bool blocking;
-    _Atomic bool ready;         /* all of the above is in place */
-    pthread_mutex_t birth_lock; /* guards `early` */
-    struct hoop_failure early;  /* a failure that was reported before `ready` */
+    _Atomic bool ready;        /* all of the above is in place; written under look_lock */
+    struct hoop_failure early; /* its user ended it before that; under look_lock */
 };
 
 /* Options after defaults, settings and config have been merged. */
@@ -166,11 +165,9 @@ void hoop_comm_raise(struct hoop_comm *comm, hoop_result_t code, int rank, const
  * rank has said goodbye: the others go on. */
 void hoop_comm_give_up(struct hoop_comm *comm, const char *how);
 
-/* Publishes a failure to all ranks, unless another was first. Only by the driver or the service
- * thread, while the comm can't become a tombstone. */
+/* Publishes a failure to all ranks, unless another was first. Only by the driver, or by the service
+ * thread once all ranks are in, while the comm can't become a tombstone. */
 void hoop_comm_publish(struct hoop_comm *comm, const struct hoop_failure *failure);
-/* The same at any time: before the comm is ready the failure is kept until then. */
-void hoop_comm_fail(struct hoop_comm *comm, const struct hoop_failure *failure);
 
 /* HOOP_OK, or the code of the failure that ended the comm, with its sentence in *ret (may be NULL).
  * Any thread; does not wait. */
