@@ -91,8 +91,8 @@ static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_
         ret->blocking = full.blocking != 0;
     }
     if (full.algo != NULL) {
-        ret->agreed.algo = hoop_algo_parse(full.algo);
-        if (ret->agreed.algo == HOOP_ALGO_COUNT) {
+        ret->join.agreement.algo = hoop_algo_parse(full.algo);
+        if (ret->join.agreement.algo == HOOP_ALGO_COUNT) {
             return hoop_error(HOOP_INVALID_ARGUMENT,
                               "config.algo is '%s', expected one of: " HOOP_ALGO_WORDS, full.algo);
         }
@@ -102,13 +102,14 @@ static hoop_result_t births_apply(const hoop_config_t *config, struct hoop_comm_
     }
     if (result == HOOP_OK) {
         result =
-            births_milliseconds("init_timeout_ms", full.init_timeout_ms, 1, &ret->init_timeout_ms);
+            births_milliseconds("init_timeout_ms", full.init_timeout_ms, 1, &ret->join.timeout_ms);
     }
     if (result == HOOP_OK) {
         result = births_milliseconds("op_timeout_ms", full.op_timeout_ms, 0, &ret->op_timeout_ms);
     }
     if (result == HOOP_OK) {
-        result = births_milliseconds("dead_after_ms", full.dead_after_ms, 100, &ret->dead_after_ms);
+        result =
+            births_milliseconds("dead_after_ms", full.dead_after_ms, 100, &ret->join.dead_after_ms);
     }
     return result;
 }
@@ -125,18 +126,18 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
     if (rank < 0 || rank >= nranks) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "rank is %d, expected 0 to %d", rank, nranks - 1);
     }
-    ret->n = (uint32_t)nranks;
-    ret->rank = (uint32_t)rank;
+    ret->join.n = (uint32_t)nranks;
+    ret->join.rank = (uint32_t)rank;
     ret->device = -1;
     const hoop_result_t result = hoop_profile_use(&profile);
     if (result != HOOP_OK) {
         return result;
     }
-    ret->agreed = hoop_settings_agreement(settings);
-    ret->agreed.profile = profile;
-    ret->init_timeout_ms = settings->init_timeout_ms;
+    ret->join.agreement = hoop_settings_agreement(settings);
+    ret->join.agreement.profile = profile;
+    ret->join.timeout_ms = settings->init_timeout_ms;
     ret->op_timeout_ms = settings->op_timeout_ms;
-    ret->dead_after_ms = settings->dead_after_ms;
+    ret->join.dead_after_ms = settings->dead_after_ms;
     ret->blocking = true;
     return births_apply(config, ret);
 }
@@ -178,7 +179,7 @@ static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int n
                                   const hoop_unique_id_t *id, int rank, const hoop_config_t *config,
                                   int device)
 {
-    struct hoop_comm_options options = {.serve = false};
+    struct hoop_comm_options options = {.join.serve = false};
     if (comm == NULL) {
         return hoop_group_spoil(hoop_null_error(function, "comm"));
     }
@@ -186,10 +187,10 @@ static hoop_result_t births_by_id(const char *function, hoop_comm_t *comm, int n
     hoop_result_t result = births_options(config, nranks, rank, &options);
     options.device = device;
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_from_id(id, &options.rendezvous);
+        result = hoop_rendezvous_from_id(id, &options.join.rendezvous);
     }
     result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
-    hoop_rendezvous_finish(&options.rendezvous);
+    hoop_rendezvous_finish(&options.join.rendezvous);
     hoop_cancel_restore(before);
     return result;
 }
@@ -226,7 +227,7 @@ hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int ra
 
 hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
 {
-    struct hoop_comm_options options = {.serve = false};
+    struct hoop_comm_options options = {.join.serve = false};
     uint32_t n = 0, rank = 0;
     if (comm == NULL) {
         return hoop_group_spoil(hoop_null_error("hoop_comm_init_env", "comm"));
@@ -235,16 +236,16 @@ hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
     /* n and rank are not known yet: a first pass checks the rest and yields the time limit. */
     hoop_result_t result = births_options(config, 1, 0, &options);
     if (result == HOOP_OK) {
-        result =
-            hoop_rendezvous_find(NULL, options.init_timeout_ms, &options.rendezvous, &n, &rank);
+        result = hoop_rendezvous_find(NULL, options.join.timeout_ms, &options.join.rendezvous, &n,
+                                      &rank);
     }
     if (result == HOOP_OK) {
         result = births_options(config, n > INT_MAX ? INT_MAX : (int)n,
                                 rank > INT_MAX ? INT_MAX : (int)rank, &options);
     }
-    options.serve = rank == 0;
+    options.join.serve = rank == 0;
     result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
-    hoop_rendezvous_close(&options.rendezvous);
+    hoop_rendezvous_close(&options.join.rendezvous);
     hoop_cancel_restore(before);
     return result;
 }
@@ -252,7 +253,7 @@ hoop_result_t hoop_comm_init_env(hoop_comm_t *comm, const hoop_config_t *config)
 hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks, int rank,
                                  const hoop_config_t *config)
 {
-    struct hoop_comm_options options = {.serve = rank == 0};
+    struct hoop_comm_options options = {.join.serve = rank == 0};
     if (comm == NULL || url == NULL) {
         return hoop_group_spoil(
             hoop_null_error("hoop_comm_init_url", comm == NULL ? "comm" : "url"));
@@ -260,11 +261,11 @@ hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, int nranks,
     const int before = hoop_cancel_off();
     hoop_result_t result = births_options(config, nranks, rank, &options);
     if (result == HOOP_OK) {
-        result = hoop_rendezvous_find(url, options.init_timeout_ms, &options.rendezvous, &options.n,
-                                      &options.rank);
+        result = hoop_rendezvous_find(url, options.join.timeout_ms, &options.join.rendezvous,
+                                      &options.join.n, &options.join.rank);
     }
     result = result == HOOP_OK ? births_join(&options, comm) : hoop_group_spoil(result);
-    hoop_rendezvous_close(&options.rendezvous);
+    hoop_rendezvous_close(&options.join.rendezvous);
     hoop_cancel_restore(before);
     return result;
 }
@@ -333,7 +334,7 @@ static hoop_result_t births_parent(const char *function, hoop_comm_t comm, const
 hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t *newcomm,
                               const hoop_config_t *config)
 {
-    struct hoop_comm_options options = {.serve = false};
+    struct hoop_comm_options options = {.join.serve = false};
     struct hoop_birth birth;
     hoop_result_t result = births_parent("hoop_comm_split", comm, newcomm, "newcomm");
     if (result == HOOP_OK && color < 0 && color != HOOP_SPLIT_NOCOLOR) {
@@ -355,7 +356,7 @@ hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t 
 hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude_count,
                                hoop_comm_t *newcomm, const hoop_config_t *config, int flags)
 {
-    struct hoop_comm_options options = {.serve = false};
+    struct hoop_comm_options options = {.join.serve = false};
     struct hoop_birth birth;
     hoop_result_t result = births_parent("hoop_comm_shrink", comm, newcomm, "newcomm");
     if (result == HOOP_OK && (exclude_count < 0 || (exclude_count > 0 && exclude_ranks == NULL))) {
@@ -406,7 +407,7 @@ static hoop_result_t births_check_growth(const struct hoop_comm *comm, int nrank
 hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_t *id, int rank,
                              hoop_comm_t *newcomm, const hoop_config_t *config)
 {
-    struct hoop_comm_options options = {.serve = false};
+    struct hoop_comm_options options = {.join.serve = false};
     struct hoop_birth birth;
     if (comm == NULL && (id == NULL || newcomm == NULL)) {
         return hoop_group_spoil(

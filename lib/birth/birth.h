@@ -17,7 +17,7 @@
 
 #include "birth/join.h"
 
-/* Begins a join; options->rendezvous is not used afterwards. Run or drop the birth. */
+/* Begins a join; options->join.rendezvous is not used afterwards. Run or drop the birth. */
 hoop_result_t hoop_birth_join(const struct hoop_comm_options *options, hoop_comm_t *ret,
                               struct hoop_birth *birth);
 /* Begins a split. */

@@ -140,21 +140,12 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
         .waiting = join_waiting,
         .arg = comm,
     };
-    const struct hoop_join join = {
-        .rendezvous = options->rendezvous,
-        .lineage = options->lineage,
-        .serve = options->serve,
-        .n = options->n,
-        .rank = options->rank,
-        .timeout_ms = options->init_timeout_ms,
-        .dead_after_ms = options->dead_after_ms,
-        .segment_bytes = hoop_board_bytes(options->n),
-        .agreement = options->agreed,
-        .cpus = hoop_cpus_usable(join_local_n()),
-        .no_rdma = !hoop_rdma_is_usable(&options->agreed),
-        .no_cma = hoop_settings()->cma == 0,
-        .wake_fd = comm->sleeper.wake_fd,
-    };
+    struct hoop_join join = options->join;
+    join.segment_bytes = hoop_board_bytes(join.n);
+    join.cpus = hoop_cpus_usable(join_local_n());
+    join.agreement.no_rdma = !hoop_rdma_is_usable(&join.agreement);
+    join.no_cma = hoop_settings()->cma == 0;
+    join.wake_fd = comm->sleeper.wake_fd;
     struct hoop_member *member = NULL;
     hoop_result_t result = hoop_service_start();
     if (result == HOOP_OK) {
@@ -185,11 +176,11 @@ static hoop_result_t join_aborted_early(struct hoop_comm *comm)
 
 hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_options *options)
 {
-    comm->rank = options->rank;
-    comm->n = options->n;
-    comm->agreed = options->agreed;
+    comm->rank = options->join.rank;
+    comm->n = options->join.n;
+    comm->agreed = options->join.agreement;
     comm->op_timeout_ms = options->op_timeout_ms;
-    comm->init_timeout_ms = options->init_timeout_ms;
+    comm->init_timeout_ms = options->join.timeout_ms;
     comm->blocking = options->blocking;
     memcpy(comm->name, options->name, sizeof(comm->name));
     hoop_result_t result = join_open_descriptor(comm);

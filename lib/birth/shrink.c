@@ -118,7 +118,7 @@ hoop_result_t hoop_shrink_ask(struct hoop_birth *birth)
         return result;
     }
     if (shrink->deadline_ns == 0) {
-        shrink->deadline_ns = hoop_deadline_ns(birth->options.init_timeout_ms);
+        shrink->deadline_ns = hoop_deadline_ns(birth->options.join.timeout_ms);
     }
     hoop_job_init(&shrink->job);
     result = hoop_survivors_create(birth->parent->member, &shrink->out, !shrink->abort,
@@ -180,14 +180,14 @@ hoop_result_t hoop_shrink_hear(struct hoop_birth *birth)
     }
     shrink->out = left->out;
     shrink->number = left->number;
-    options.n = left->n;
-    options.rank = left->rank;
-    options.rendezvous = left->rendezvous;
-    options.lineage = left->lineage;
-    options.init_timeout_ms = hoop_left_ms(shrink->deadline_ns) + 1;
+    options.join.n = left->n;
+    options.join.rank = left->rank;
+    options.join.rendezvous = left->rendezvous;
+    options.join.lineage = left->lineage;
+    options.join.timeout_ms = hoop_left_ms(shrink->deadline_ns) + 1;
     shrink->why.code = HOOP_OK;
     result = hoop_comm_begin(birth->comm, &options);
-    birth->comm->init_timeout_ms = birth->options.init_timeout_ms;
+    birth->comm->init_timeout_ms = birth->options.join.timeout_ms;
     if (result == HOOP_OK) {
         hoop_survivors_join(shrink->survivors, birth->comm->member);
     } else { /* like a failed join, since the others wait */

@@ -40,14 +40,14 @@ hoop_result_t hoop_split_begin(struct hoop_birth *birth)
 void hoop_split_finish(struct hoop_birth *birth)
 {
     if (birth->split != NULL && birth->split->serves) {
-        hoop_rendezvous_withdraw(&birth->options.rendezvous);
+        hoop_rendezvous_withdraw(&birth->options.join.rendezvous);
     }
     if (birth->split != NULL) {
         hoop_comm_pin(birth->parent, false);
     }
     free(birth->split);
     birth->split = NULL;
-    hoop_secret_wipe(&birth->options.rendezvous.secret, sizeof(struct hoop_secret));
+    hoop_secret_wipe(&birth->options.join.rendezvous.secret, sizeof(struct hoop_secret));
 }
 
 struct hoop_request hoop_split_request(const struct hoop_birth *birth)
@@ -105,13 +105,13 @@ static void split_count(struct hoop_birth *birth)
     struct hoop_split *split = birth->split;
     struct hoop_comm_options *options = &birth->options;
     const uint32_t me = parent->rank;
-    options->n = options->rank = options->rendezvous.local_n = 0;
+    options->join.n = options->join.rank = options->join.rendezvous.local_n = 0;
     split->first = me;
     for (uint32_t rank = 0; rank < parent->n; rank++) {
         if (split->words[rank].color == birth->color) {
-            options->n++;
-            options->rank += split_precedes(split->words, rank, me) ? 1 : 0;
-            options->rendezvous.local_n += peers[rank].machine == peers[me].machine ? 1 : 0;
+            options->join.n++;
+            options->join.rank += split_precedes(split->words, rank, me) ? 1 : 0;
+            options->join.rendezvous.local_n += peers[rank].machine == peers[me].machine ? 1 : 0;
             split->first = split_precedes(split->words, rank, split->first) ? rank : split->first;
         }
     }
@@ -119,12 +119,12 @@ static void split_count(struct hoop_birth *birth)
 
 static bool split_is_here(const struct hoop_birth *birth)
 {
-    return birth->options.rendezvous.local_n == birth->options.n;
+    return birth->options.join.rendezvous.local_n == birth->options.join.n;
 }
 
 static hoop_result_t split_serve(struct hoop_birth *birth)
 {
-    struct hoop_rendezvous *rendezvous = &birth->options.rendezvous;
+    struct hoop_rendezvous *rendezvous = &birth->options.join.rendezvous;
     struct hoop_split *split = birth->split;
     split->serves = true;
     const hoop_result_t result =
@@ -191,7 +191,7 @@ static hoop_result_t split_plan_growth(struct hoop_birth *birth)
 {
     const struct hoop_comm *parent = birth->parent;
     struct hoop_split *split = birth->split;
-    struct hoop_rendezvous *rendezvous = &birth->options.rendezvous;
+    struct hoop_rendezvous *rendezvous = &birth->options.join.rendezvous;
     uint32_t count = 0;
     for (uint32_t rank = 0; rank < parent->n; rank++) {
         count += split->words[rank].invitation != 0 ? 1 : 0;
@@ -206,8 +206,8 @@ static hoop_result_t split_plan_growth(struct hoop_birth *birth)
         split_invitation(parent, split->first, word->invitation, rendezvous);
     rendezvous->address_count = word->address.family != 0 ? 1 : 0;
     rendezvous->addresses[0] = word->address;
-    birth->options.n = birth->grown;
-    birth->options.rank = parent->rank;
+    birth->options.join.n = birth->grown;
+    birth->options.join.rank = parent->rank;
     return result;
 }
 
@@ -221,7 +221,7 @@ static hoop_result_t split_plan_growth(struct hoop_birth *birth)
  */
 static hoop_result_t split_check_descriptors(const struct hoop_birth *birth)
 {
-    const uint32_t local_n = birth->options.rendezvous.local_n;
+    const uint32_t local_n = birth->options.join.rendezvous.local_n;
     const uint32_t here = local_n > 0 ? local_n : hoop_member_roster(birth->parent->member)->here;
     const bool serves = birth->split->first == birth->parent->rank;
     return hoop_process_check_descriptors(serves ? 3 * here + 2 : here + 2,
@@ -237,7 +237,7 @@ hoop_result_t hoop_split_plan(struct hoop_birth *birth)
     } else if (result == HOOP_OK && birth->color >= 0) {
         const uint32_t what[2] = {split->mine.number, (uint32_t)birth->color};
         result = hoop_rendezvous_derive(birth->parent->member, "split", what, sizeof(what),
-                                        &birth->options.rendezvous);
+                                        &birth->options.join.rendezvous);
         if (result == HOOP_OK) {
             split_count(birth);
         }
@@ -258,7 +258,7 @@ hoop_result_t hoop_split_plan(struct hoop_birth *birth)
 hoop_result_t hoop_split_settle(struct hoop_birth *birth)
 {
     struct hoop_split *split = birth->split;
-    struct hoop_rendezvous *rendezvous = &birth->options.rendezvous;
+    struct hoop_rendezvous *rendezvous = &birth->options.join.rendezvous;
     hoop_result_t result = split_check(birth);
     if (split->mine.code != HOOP_OK) {
         result = hoop_error((hoop_result_t)split->mine.code, "%s", split->why.text);

@@ -180,13 +180,12 @@ hoop_result_t hoop_comm_create(struct hoop_comm **ret)
 
 void hoop_comm_inherit(const struct hoop_comm *comm, struct hoop_comm_options *ret)
 {
-    ret->agreed = comm->agreed;
-    ret->agreed.oversubscribed = 0;
-    ret->agreed.no_rdma = 0;
-    ret->agreed.no_cma = 0;
+    ret->join.agreement = comm->agreed;
+    ret->join.agreement.oversubscribed = 0;
+    ret->join.agreement.no_cma = 0;
     ret->op_timeout_ms = comm->op_timeout_ms;
-    ret->init_timeout_ms = comm->init_timeout_ms;
-    ret->dead_after_ms = comm->dead_after_ms;
+    ret->join.timeout_ms = comm->init_timeout_ms;
+    ret->join.dead_after_ms = comm->dead_after_ms;
     ret->blocking = comm->blocking;
     memcpy(ret->name, comm->name, sizeof(ret->name));
 }

@@ -97,14 +97,10 @@ struct hoop_comm {
 
 /* Options after defaults, settings and config have been merged. */
 struct hoop_comm_options {
-    struct hoop_rendezvous rendezvous;
-    const struct hoop_lineage *lineage; /* borrowed; NULL: none */
-    bool serve;
-    uint32_t n, rank;
-    int device; /* of a join: the CUDA device's number; -1: the one that is current */
-    uint64_t init_timeout_ms, op_timeout_ms, dead_after_ms;
+    struct hoop_join join; /* all but what hoop_comm_begin() adds: what this process can do */
+    int device;            /* of a join: the CUDA device's number; -1: the one that is current */
+    uint64_t op_timeout_ms;
     bool blocking;
-    struct hoop_agreement agreed;
     char name[HOOP_COMM_NAME_BYTES];
 };
 

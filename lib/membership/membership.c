@@ -257,7 +257,6 @@ static void member_say_join(struct hoop_member *member)
     m->dead_after_ms = join->dead_after_ms;
     m->segment_bytes = join->segment_bytes;
     m->agreed = join->agreement;
-    m->agreed.no_rdma = join->no_rdma ? 1 : 0;
     hoop_process_host(m->who.host);
     (void)snprintf(m->who.listener, sizeof(m->who.listener), "%s", hoop_peer_listener());
     hoop_connection_send(member->connection, &frame.header, &join->wake_fd, 1);

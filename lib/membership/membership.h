@@ -88,9 +88,8 @@ struct hoop_join {
     uint64_t segment_bytes; /* of the comm's shared memory; the same on all ranks */
     struct hoop_agreement agreement;
     struct hoop_cpus cpus;
-    bool no_rdma; /* this rank cannot reach other machines by RDMA */
-    bool no_cma;  /* others must not read this process's memory */
-    int wake_fd;  /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
+    bool no_cma; /* others must not read this process's memory */
+    int wake_fd; /* this rank's eventfd, borrowed until hoop_member_destroy(); peers write to it */
 };
 
 /* What a rank knows of another after the join. */
