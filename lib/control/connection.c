@@ -478,7 +478,6 @@ static hoop_result_t connection_create(int fd, const struct hoop_address *peer,
     connection->handshake.peer = connection->about.peer;
     connection->handshake.expects = HOOP_FRAME_HELLO;
     connection->about.hello = &connection->handshake.hello;
-    connection->about.secret = &connection->handshake.secret;
     hoop_frame_queue_init(&connection->queue);
     hoop_result_t result = connection_know_peer(connection, peer);
     if (result == HOOP_OK) {
@@ -569,7 +568,6 @@ hoop_result_t hoop_connection_connect(const struct hoop_place *place,
 }
 
 hoop_result_t hoop_connection_pair(const struct hoop_frame_hello *hello,
-                                   const struct hoop_secret *secret,
                                    struct hoop_connection *ret_ends[2])
 {
     struct hoop_connection *ends[2] = {NULL, NULL};
@@ -583,7 +581,6 @@ hoop_result_t hoop_connection_pair(const struct hoop_frame_hello *hello,
         ends[i]->state = CONNECTION_OPEN;
         ends[i]->other = ends[1 - i];
         ends[i]->handshake.hello = *hello;
-        ends[i]->handshake.secret = *secret;
         ret_ends[i] = ends[i];
     }
     return HOOP_OK;

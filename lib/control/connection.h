@@ -25,7 +25,6 @@ struct hoop_connection;
 /* What is known of a connection and of its other end. */
 struct hoop_connection_about {
     const struct hoop_frame_hello *hello; /* the client's hello */
-    const struct hoop_secret *secret;     /* that both ends proved */
     /* Of an open TCP connection: a key that only the two ends have, for data. */
     struct hoop_secret data_key;
     pid_t pid;                 /* the other end's as seen here; 0 if it is not visible */
@@ -76,11 +75,10 @@ hoop_result_t hoop_connection_accept(int fd, const struct hoop_connection_owner 
 /*
  * Makes both ends of an open connection within this process, without owners yet. What one end sends
  * is delivered to the other in the loop's next iteration. No stranger can use it, so nothing is
- * proved: the caller ensures that both sides know the secret. hello and secret are copied; the ends
- * report them as if they came from a handshake.
+ * proved: the caller ensures that both sides know the secret. hello is copied; the ends report it
+ * as if it came from a handshake.
  */
 hoop_result_t hoop_connection_pair(const struct hoop_frame_hello *hello,
-                                   const struct hoop_secret *secret,
                                    struct hoop_connection *ret_ends[2]);
 
 /* Replaces the owner. */

@@ -270,7 +270,7 @@ static void member_found(void *arg, struct hoop_connection *connection)
     hoop_connection_adopt(connection, &member_owner, member);
     member->connection = connection;
     member->state = HOOP_MEMBER_JOINING;
-    member->secret = *hoop_connection_about(connection)->secret;
+    member->secret = member->join.rendezvous.secret;
     hoop_timer_start(member->timer, hoop_left_ms(member->deadline_ns) + HOOP_RANK_GRACE_MS, 0);
     member_say_join(member);
 }

@@ -571,13 +571,13 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
                                 struct hoop_connection **ret_end)
 {
     struct hoop_leader *leader = leader_find(rendezvous->name, false);
-    const struct hoop_secret *secret = &rendezvous->secret;
     const struct hoop_frame_hello hello = {.kind = HOOP_HELLO_RANK, .from = rank};
     struct hoop_connection *ends[2];
-    if (leader == NULL || !hoop_mac_equal(secret->bytes, leader->rendezvous.secret.bytes)) {
+    if (leader == NULL ||
+        !hoop_mac_equal(rendezvous->secret.bytes, leader->rendezvous.secret.bytes)) {
         return HOOP_AGAIN;
     }
-    const hoop_result_t result = hoop_connection_pair(&hello, secret, ends);
+    const hoop_result_t result = hoop_connection_pair(&hello, ends);
     if (result == HOOP_OK) {
         hoop_edge_opened(leader, ends[1]);
         *ret_end = ends[0];

@@ -157,7 +157,7 @@ static hoop_result_t party_pair(struct party *party, const struct hoop_frame_hel
 {
     struct room *room = party->room;
     struct hoop_connection *ends[2];
-    const hoop_result_t result = hoop_connection_pair(hello, &room->secret, ends);
+    const hoop_result_t result = hoop_connection_pair(hello, ends);
     if (result == HOOP_OK) {
         party->connection = ends[0];
         hoop_connection_adopt(ends[0], &party_owner, party);
