@@ -157,16 +157,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
     return result;
 }
 
-bool hoop_comm_is_given_up(struct hoop_comm *comm)
-{
-    pthread_mutex_lock(&comm->look_lock);
-    const bool given_up = comm->early.code != HOOP_OK;
-    pthread_mutex_unlock(&comm->look_lock);
-    return given_up;
-}
-
-/* Fails if another thread has aborted the comm by its handle. */
-static hoop_result_t join_aborted_early(struct hoop_comm *comm)
+hoop_result_t hoop_comm_check_wanted(struct hoop_comm *comm)
 {
     pthread_mutex_lock(&comm->look_lock);
     const struct hoop_failure failure = comm->early;
@@ -188,7 +179,7 @@ hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_opt
     if (result == HOOP_OK) {
         result = join_begin(comm, options);
     }
-    return result == HOOP_OK ? join_aborted_early(comm) : result;
+    return result == HOOP_OK ? hoop_comm_check_wanted(comm) : result;
 }
 
 bool hoop_comm_unbegin(struct hoop_comm *comm)

@@ -27,7 +27,7 @@ hoop_result_t hoop_comm_complete(struct hoop_comm *comm);
 /* Undoes a join that failed, so that another may begin. Returns false if all ranks were in, and
  * this rank could not go on. */
 bool hoop_comm_unbegin(struct hoop_comm *comm);
-/* Has another thread aborted the comm by its handle during its birth? */
-bool hoop_comm_is_given_up(struct hoop_comm *comm);
+/* Fails if another thread has aborted the comm by its handle during its birth. */
+hoop_result_t hoop_comm_check_wanted(struct hoop_comm *comm);
 
 #endif

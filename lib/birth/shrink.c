@@ -138,7 +138,7 @@ static bool shrink_is_given_up(const struct hoop_birth *birth)
 {
     return atomic_load_explicit(&birth->parent->ending, memory_order_relaxed) ||
            (!birth->shrink->abort && hoop_comm_state(birth->parent, NULL) != HOOP_OK) ||
-           hoop_comm_is_given_up(birth->comm);
+           hoop_comm_check_wanted(birth->comm) != HOOP_OK;
 }
 
 static hoop_result_t shrink_await(struct hoop_birth *birth)
