@@ -161,6 +161,7 @@ static const char *frame_check_region_is(const union hoop_frame *frame)
            : !comes && !hoop_is_failure(m->code)             ? "code"
            : comes && m->kind >= HOOP_MEM_KINDS              ? "kind"
            : comes && !frame_between(m->bytes, 1, INT64_MAX) ? "bytes"
+           : !FRAME_STRING_OK(m->why)                        ? "why"
                                                              : NULL;
 }
 

@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 18u       /* also of the board's layout (exec/board.h) */
+#define HOOP_FRAME_VERSION 19u       /* also of the board's layout (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
@@ -216,6 +216,7 @@ struct hoop_frame_region_is { /* with the region's descriptor, if code is HOOP_O
     uint64_t bytes;
     int32_t code;
     uint32_t reserved;
+    char why[HOOP_FRAME_WHY_BYTES]; /* the code's sentence */
 };
 
 struct hoop_frame_blob {

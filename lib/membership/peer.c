@@ -74,7 +74,7 @@ static hoop_result_t peer_export(const struct hoop_peer_process *process,
 {
     struct hoop_member *member = peer_member(process, question->comm_id);
     if (member == NULL) {
-        return HOOP_REMOTE_ERROR; /* the ranks here have left, or it is not in the comm */
+        return hoop_error(HOOP_REMOTE_ERROR, "its ranks have left the communicator");
     }
     hoop_member_enter(member); /* whoever asks is in, so all ranks are ready, and GO will come */
     return hoop_region_export(question->id, question->generation, ret_fd, &answer->bytes,
@@ -92,6 +92,11 @@ static void peer_answer(struct hoop_peer_process *process, struct hoop_connectio
     answer.region_is.generation = question->generation;
     const hoop_result_t result = peer_export(process, question, &answer.region_is, &fd);
     answer.region_is.code = (int32_t)result;
+    if (result != HOOP_OK) {
+        (void)snprintf(answer.region_is.why, sizeof(answer.region_is.why), "%s",
+                       hoop_thread_error());
+        hoop_text_clean(answer.region_is.why);
+    }
     hoop_connection_send(connection, &answer.header, &fd, result == HOOP_OK ? 1 : 0);
     if (fd >= 0) {
         close(fd);

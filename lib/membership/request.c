@@ -105,8 +105,7 @@ static void request_import(const struct hoop_peer_request *request, uint64_t pro
         /* whatever its code is, the fault is there: nobody here passed a bad argument */
         (void)hoop_failure_set(ret, HOOP_REMOTE_ERROR, (int)request->rank,
                                "%s cannot share region %llu.%u: %s", who,
-                               (unsigned long long)answer->id, answer->generation,
-                               hoop_get_error_string((hoop_result_t)answer->code));
+                               (unsigned long long)answer->id, answer->generation, answer->why);
         return;
     }
     const int fd = fds[0];

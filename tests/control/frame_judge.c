@@ -39,7 +39,8 @@ uint32_t judge_fds(const union hoop_frame *f, bool far)
     X(ROSTER_PART, part.entries[0].host)                                                           \
     X(ROSTER_PART, part.entries[0].listener)                                                       \
     X(DEAD, fate.why)                                                                              \
-    X(LEFT, fate.why)
+    X(LEFT, fate.why)                                                                              \
+    X(REGION_IS, region_is.why)
 
 /* The fields that are indices: X(type, field, the first number that is too large) */
 #define INDEXES(X)                                                                                 \
