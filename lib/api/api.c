@@ -67,14 +67,25 @@ hoop_result_t hoop_setting_next(size_t *cursor, hoop_setting_t *setting)
 
 /* ---- Death ---------------------------------------------------------------------------------- */
 
+/* For the calls at a comm's end, which programs make twice by mistake. NULL passes. */
+static hoop_result_t api_check_exists(const char *function, hoop_comm_t comm)
+{
+    return comm == NULL || hoop_is_forked() || hoop_comm_exists(comm)
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_ARGUMENT,
+                            "%s: comm is %p, which is no communicator, or one that was destroyed",
+                            function, (void *)comm);
+}
+
 hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
 {
     if (comm == NULL) {
         return hoop_null_error("hoop_comm_finalize", "comm");
     }
-    const hoop_result_t born = hoop_comm_check_born(comm);
-    if (born != HOOP_OK) {
-        return born;
+    hoop_result_t result = api_check_exists("hoop_comm_finalize", comm);
+    result = result == HOOP_OK ? hoop_comm_check_born(comm) : result;
+    if (result != HOOP_OK) {
+        return result;
     }
     /* Waits for its turn behind queued calls. There is nothing else to flush. */
     return comm->blocking || hoop_is_forked() ? hoop_comm_say_goodbye(comm, true)
@@ -96,6 +107,10 @@ static void api_free_closed(void)
 
 hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
 {
+    hoop_result_t result = api_check_exists("hoop_comm_destroy", comm);
+    if (result != HOOP_OK) {
+        return result;
+    }
     if (hoop_group_holds(comm)) {
         return hoop_error(HOOP_INVALID_USAGE,
                           "hoop_comm_destroy: this thread has calls on the communicator in an open "
@@ -105,7 +120,7 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
         hoop_progress_drop(comm);
     }
     api_close(comm);
-    const hoop_result_t result = hoop_comm_end(comm);
+    result = hoop_comm_end(comm);
     api_free_closed();
     return result;
 }
@@ -126,8 +141,9 @@ static void api_end(hoop_comm_t comm, const char *how)
 
 hoop_result_t hoop_comm_abort(hoop_comm_t comm)
 {
-    if (comm == NULL) {
-        return HOOP_OK;
+    const hoop_result_t result = api_check_exists("hoop_comm_abort", comm);
+    if (comm == NULL || result != HOOP_OK) {
+        return result;
     }
     api_end(comm, "aborted");
     return hoop_comm_release(comm, API_ABORT_PATIENCE_MS);
@@ -135,7 +151,11 @@ hoop_result_t hoop_comm_abort(hoop_comm_t comm)
 
 hoop_result_t hoop_comm_leave(hoop_comm_t comm)
 {
-    if (comm != NULL && !hoop_comm_is_pending(comm)) {
+    const hoop_result_t result = api_check_exists("hoop_comm_leave", comm);
+    if (comm == NULL || result != HOOP_OK) {
+        return result;
+    }
+    if (!hoop_comm_is_pending(comm)) {
         (void)hoop_comm_say_goodbye(comm, false); /* a failed comm needs none */
     }
     return hoop_comm_abort(comm);
@@ -153,8 +173,11 @@ hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags)
     if (hoop_is_forked()) {
         return hoop_forked_error();
     }
-    api_end(comm, "revoked");
-    return HOOP_OK;
+    const hoop_result_t result = api_check_exists("hoop_comm_revoke", comm);
+    if (result == HOOP_OK) {
+        api_end(comm, "revoked");
+    }
+    return result;
 }
 
 hoop_result_t hoop_comm_count(hoop_comm_t comm, int *count)

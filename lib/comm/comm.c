@@ -140,6 +140,17 @@ static void comm_leave(const struct hoop_comm *comm)
 static pthread_mutex_t comms_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hoop_list_node comms = HOOP_LIST_EMPTY(comms);
 
+bool hoop_comm_exists(const struct hoop_comm *comm)
+{
+    bool exists = false;
+    pthread_mutex_lock(&comms_lock);
+    HOOP_LIST_EACH(const struct hoop_comm, other, &comms, node) {
+        exists |= other == comm;
+    }
+    pthread_mutex_unlock(&comms_lock);
+    return exists;
+}
+
 void hoop_comm_each(void (*fn)(void *arg, struct hoop_comm *comm), void *arg)
 {
     pthread_mutex_lock(&comms_lock);

@@ -109,6 +109,8 @@ void hoop_comm_close_descriptors(struct hoop_comm *comm);
 
 /* Makes the handle, and nothing else yet. */
 hoop_result_t hoop_comm_create(struct hoop_comm **ret);
+/* Is this the handle of a comm that was not destroyed? Any pointer. Any thread; slow. */
+bool hoop_comm_exists(const struct hoop_comm *comm);
 /* Calls fn for every handle of the process, oldest first; none is freed meanwhile. fn must not
  * wait. Any thread. */
 void hoop_comm_each(void (*fn)(void *arg, struct hoop_comm *comm), void *arg);

@@ -111,6 +111,14 @@ static void test_comms(void **state)
     ARGUMENT("rank", hoop_comm_user_rank(comm, NULL));
     ARGUMENT("comm", hoop_comm_cu_device(NULL, &out.number));
     ARGUMENT("device", hoop_comm_cu_device(comm, NULL));
+    hoop_comm_t gone = NULL;
+    assert_int_equal(hoop_comm_init_all(&gone, 1, NULL), HOOP_OK);
+    assert_int_equal(hoop_comm_destroy(gone), HOOP_OK);
+    ARGUMENT("hoop_comm_destroy: comm is", hoop_comm_destroy(gone));
+    ARGUMENT("hoop_comm_finalize: comm is", hoop_comm_finalize(gone));
+    ARGUMENT("hoop_comm_abort: comm is", hoop_comm_abort(gone));
+    ARGUMENT("hoop_comm_leave: comm is", hoop_comm_leave(gone));
+    ARGUMENT("hoop_comm_revoke: comm is", hoop_comm_revoke(gone, HOOP_REVOKE_DEFAULT));
     USAGE("hoop_group_end", hoop_group_end());
 }
 
