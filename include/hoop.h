@@ -362,14 +362,16 @@ HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nrank
  * Says goodbye: waits for what is queued on the comm, and sends what this rank still owes the
  * others. After it no operation may be called; hoop_comm_destroy() remains to be called. Does not
  * wait for other ranks, except where queued work needs them. HOOP_MISMATCH: another rank's last
- * operations differ from the ones called here, and the comm has failed on all ranks. A comm that
- * failed before returns that failure; one that was finalized before, HOOP_INVALID_USAGE.
+ * operations differ from the ones called here, and the comm has failed on all ranks; if a rank did
+ * not call an operation at all, only ranks that wait for it notice that. A comm that failed before
+ * returns that failure; one that was finalized before, HOOP_INVALID_USAGE.
  */
 HOOP_API hoop_result_t hoop_comm_finalize(hoop_comm_t comm);
 
 /*
  * Finalizes, if that was not done, then frees the comm, also one that has failed or was aborted.
- * HOOP_OK: the handle is dead. A mismatch that hoop_comm_finalize() would have returned is logged.
+ * HOOP_OK: the handle is dead, which finalize, destroy, revoke and abort recognise
+ * (HOOP_INVALID_ARGUMENT). A mismatch that hoop_comm_finalize() would have returned is logged.
  * No call of this rank on comm may be running, or begin; what is queued is waited for, or ended if
  * the comm has failed. NULL is allowed. The other ranks need not call it at the same time.
  * HOOP_INVALID_USAGE, and nothing happened: the calling thread has calls on comm in an open group.
@@ -475,11 +477,11 @@ HOOP_API hoop_result_t hoop_comm_cu_device(hoop_comm_t comm, int *device);
 
 /*
  * Every rank calls the same operation with the same count, datatype, op and root. If they differ,
- * every rank gets HOOP_MISMATCH and a sentence with both calls and, for ranks on this machine, the
- * places where they were made (function and file, as addr2line takes it). Buffers are borrowed
- * until the operation is complete. Any count is allowed: 0, fewer than ranks, more than 2^32.
- * Buffers may have any alignment; the datatype's own is faster. NULL is allowed when count is 0,
- * and for a buffer that the rank does not use.
+ * every rank gets HOOP_MISMATCH and a sentence with both calls and, for ranks that run on this
+ * machine, the places where they were made (function and file, as addr2line takes it). Buffers are
+ * borrowed until the operation is complete. Any count is allowed: 0, fewer than ranks, more than
+ * 2^32. Buffers may have any alignment; the datatype's own is faster. NULL is allowed when count is
+ * 0, and for a buffer that the rank does not use.
  *
  *     n ranks, rank r     sendbuff           recvbuff           in place
  *     all_reduce          count              count              sendbuff == recvbuff

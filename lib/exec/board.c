@@ -524,8 +524,9 @@ static void board_add_site(const struct hoop_board *board, const struct hoop_cal
         return;
     }
     hoop_site_describe(pid, site, where, sizeof(where));
-    if (strstr(where, "ffi_call") != NULL || strstr(where, "libffi") != NULL) {
-        return; /* called by an interpreter, which knows the place itself */
+    if (strncmp(where, "0x", 2) == 0 || strstr(where, "ffi_call") != NULL ||
+        strstr(where, "libffi") != NULL) {
+        return; /* of a process that has ended; or called by an interpreter, which knows better */
     }
     (void)snprintf(more, sizeof(more), "%s%s%s",
                    strstr(failure->text, called) != NULL ? "," : called, at, where);

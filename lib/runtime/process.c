@@ -277,5 +277,5 @@ int hoop_thread_spawn(void *(*body)(void *arg), void *arg)
 hoop_result_t hoop_thread_refused(const char *thread, int err)
 {
     return hoop_error(HOOP_SYSTEM_ERROR, "cannot start %s: %s%s", thread, hoop_errno_name(err),
-                      err == EAGAIN ? " (raise ulimit -u, or the cgroup's pids.max)" : "");
+                      err == EAGAIN ? " (raise ulimit -u or -v, or the cgroup's pids.max)" : "");
 }

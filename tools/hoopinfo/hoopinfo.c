@@ -40,6 +40,7 @@ static const char usage_text[] =
     "ranks\n"
     "               of this machine is done, and what the alternatives would take\n"
     "  --bytes B    K, M and G are binary\n"
+    "  --ranks N    1 to 512\n"
     "  --json       the same as one JSON object: of sections of texts; of --job {\"processes\":\n"
     "               [{\"pid\", \"uid\", \"program\", \"state\", \"report\"}]}; of --test "
     "{\"jobs\":\n"
