@@ -352,8 +352,8 @@ HOOP_API hoop_result_t hoop_comm_init_url(hoop_comm_t *comm, const char *url, in
  */
 HOOP_API hoop_result_t hoop_comm_init_all(hoop_comm_t *comms, int ndev, const int *devlist);
 
-/* hoop_comm_init_rank_config() with n_id tokens, at most nranks, the same on all ranks. They join by
- * the first: ranks of one machine come as one, so that several would be no faster. */
+/* hoop_comm_init_rank_config() with n_id tokens, at most nranks, the same on all ranks. They join
+ * by the first: ranks of one machine come as one, so that several would be no faster. */
 HOOP_API hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank,
                                                     int n_id, hoop_unique_id_t *ids,
                                                     const hoop_config_t *config);
