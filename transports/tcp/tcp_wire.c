@@ -8,9 +8,8 @@
 
 /* ---- Headers --------------------------------------------------------------------------------- */
 
-#define TCP_CHECKED                                                                                \
-    offsetof(struct hoop_tcp_header, header) /* bytes before a header's own check                  \
-                                              */
+/* The bytes before a header's own check. */
+#define TCP_CHECKED offsetof(struct hoop_tcp_header, header)
 
 /* The two messages of a chunk. */
 enum tcp_part { TCP_PART_HEADER, TCP_PART_PAYLOAD };
