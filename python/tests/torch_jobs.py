@@ -189,6 +189,13 @@ def sparse(rank, size):
         want = torch.eye(size + 1) if dims == 2 else torch.ones(size + 1)
         want[(size,) * dims] = 2.0 * size
         same(own.to_dense(), want)
+    # Of different shapes: entries of one rank would be outside of another's tensor.
+    long = torch.sparse_coo_tensor([[10**9 - 1]], [1.0], (10**9,))
+    short = torch.sparse_coo_tensor([[3]], [1.0], (4,))
+    for unlike in (short if rank else long, torch.ones(4, 4).to_sparse(2 if rank else 1)):
+        for is_async in (False, True):
+            said = raises(ValueError, "expected the same", dist.all_reduce, unlike, async_op=is_async)
+        assert f"rank {0 if rank else 1} has a sparse tensor" in said, said
 
 
 def messages(rank, size):

@@ -153,13 +153,20 @@ def gathering(group: Ranks, dense: torch.Tensor, root: int | None = None):
 
 def sparse_sum(group: Ranks, tensor: torch.Tensor) -> Operation:
     """Gathers all ranks' entries, padded to the most that any rank has, and lets torch add them. First it waits
-    for all ranks' numbers of entries, even if the operation is asynchronous."""
+    for all ranks' numbers of entries and shapes, even if the operation is asynchronous: torch does not check the
+    indices of other ranks' entries, which another shape may not have."""
     if tensor.layout != torch.sparse_coo:
         raise TypeError(f"hoop can sum sparse COO tensors, but not {tensor.layout}")
     own = tensor.coalesce()
-    counts, counted = gathering(group, torch.tensor([own._nnz()]))
-    group.now(Operation(counted))
-    counts = counts.flatten()
+    told, gathered = gathering(group, torch.tensor([own._nnz(), own.sparse_dim(), *own.shape]))
+    group.now(Operation(gathered))
+    for rank, (_, dims, *shape) in enumerate(told.tolist()):
+        if (dims, shape) != (own.sparse_dim(), list(own.shape)):  # then every rank raises
+            raise ValueError(
+                f"all_reduce: rank {rank} has a sparse tensor of shape {tuple(shape)} with {dims} sparse dimensions, "
+                f"rank {group.own} one of {tuple(own.shape)} with {own.sparse_dim()}, expected the same"
+            )
+    counts = told[:, 0]
     most = int(counts.max())
     indices = torch.zeros((own.sparse_dim(), most), dtype=torch.int64)
     values = torch.zeros((most, *own.values().shape[1:]), dtype=own.dtype)
