@@ -54,6 +54,26 @@ def ddp_in_hoop_memory(group, rank):
     return train(hoop.torch.ddp(model(), group, bucket_cap_mb=0.01), rank)
 
 
+def ddp_sparse(group, rank, wrap=DistributedDataParallel):
+    torch.manual_seed(7)
+    net = wrap(torch.nn.EmbeddingBag(100, 8, sparse=True, mode="sum"), process_group=group)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.randint(100, (4, 5))).square().sum().backward()
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in net.parameters()]
+
+
+def ddp_sparse_by_our_hook(group, rank):
+    if dist.get_backend(group) == "gloo":
+        return ddp_sparse(group, rank)
+    import hoop.torch
+
+    return ddp_sparse(group, rank, hoop.torch.ddp)
+
+
 def fsdp(group, rank):
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
@@ -111,7 +131,7 @@ def functional(group, rank):
     ]
 
 
-USERS = [ddp, ddp_bf16, ddp_in_hoop_memory, fsdp, dtensor, checkpoint, functional]
+USERS = [ddp, ddp_bf16, ddp_in_hoop_memory, ddp_sparse, ddp_sparse_by_our_hook, fsdp, dtensor, checkpoint, functional]
 
 
 def run(_name, method, size, rank):

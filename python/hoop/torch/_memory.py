@@ -40,9 +40,13 @@ def bucket_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """For model.register_comm_hook(Buckets(), bucket_hook): computes the mean of a bucket, as DDP itself does, in
     memory that the ranks map. DDP allocates its buckets itself; the division, which needs a pass over them anyway,
-    writes to the mapped memory."""
-    place = state.place(bucket.index(), bucket.buffer())
-    torch.div(bucket.buffer(), state.group.size(), out=place)
+    writes to the mapped memory. A sparse gradient is summed like any sparse tensor, in memory of torch's."""
+    own = bucket.buffer()
+    if own.is_sparse:
+        place = own / state.group.size()
+    else:
+        place = state.place(bucket.index(), own)
+        torch.div(own, state.group.size(), out=place)
     future = torch.distributed.all_reduce(place, group=state.group, async_op=True).get_future()
     return future.then(lambda done: done.value()[0])
 
