@@ -136,6 +136,15 @@ def reductions(rank, size):
     scaled = torch.ones(4)
     dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0 + rank))
     same(scaled, torch.full((4,), sum(2.0 + r for r in range(size))))
+    exact = torch.ones(4, dtype=torch.float64)
+    dist.all_reduce(exact, dist._make_nccl_premul_sum(0.1 if rank == 0 else 0.0))
+    same(exact, torch.full((4,), 0.1, dtype=torch.float64))
+    whole = torch.ones(4, dtype=torch.int32)
+    dist.all_reduce(whole, dist._make_nccl_premul_sum(2.0 + rank))
+    same(whole, torch.full((4,), sum(2 + r for r in range(size)), dtype=torch.int32))
+    for factor in (0.5, 2.0**31):
+        raises(ValueError, f"the factor {factor}, expected a whole number", dist.all_reduce, whole,
+               dist._make_nccl_premul_sum(factor))
     for shape in ((), (1,), (2, 3)):
         shaped = torch.full(shape, 1.0)
         dist.all_reduce(shaped)

@@ -124,7 +124,11 @@ def _premul(group: Ranks, tensor: torch.Tensor, factor: Any):
     datatype = REDUCED.get(tensor.dtype)
     if datatype is None:
         raise TypeError(f"PREMUL_SUM of {tensor.dtype} tensors")
-    scalar = torch.as_tensor(factor).reshape(1).to(tensor.dtype)
+    exact = torch.as_tensor(factor, dtype=None if isinstance(factor, torch.Tensor) else torch.float64).reshape(1)
+    scalar = exact.to(tensor.dtype)
+    if not tensor.dtype.is_floating_point and scalar.item() != exact.item():
+        raise ValueError(f"PREMUL_SUM of {tensor.dtype} tensors with the factor {exact.item()}, "
+                         "expected a whole number of that type")
     number = c_int()
     check(lib.hoop_red_op_create_pre_mul_sum(
         byref(number), scalar.data_ptr(), datatype, 1, group.handle))
