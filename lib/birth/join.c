@@ -301,8 +301,8 @@ hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
                    (unsigned long long)comm->init_timeout_ms + JOIN_GRACE_MS);
     }
     if (result != HOOP_OK) {
-        hoop_log(HOOP_LOG_ERROR, HOOP_LOG_INIT, "rank %u of %u: %s", comm->rank, comm->n,
-                 hoop_thread_error());
+        hoop_log(HOOP_LOG_ERROR, HOOP_LOG_INIT, "%s%srank %u of %u: %s", comm->name,
+                 comm->name[0] != '\0' ? ": " : "", comm->rank, comm->n, hoop_thread_error());
         return result;
     }
     hoop_log(HOOP_LOG_INFO, HOOP_LOG_INIT, "rank %u of %u has joined%s%s; %u usable CPUs, %s",

@@ -75,7 +75,8 @@ static void driver_fail(struct hoop_comm *comm)
                      waits ? what : "", waits ? ": " : "", cause.text, out ? "" : "; ",
                      out ? "" : hoop_thread_error());
     atomic_store_explicit(&comm->failed, comm->failure.code, memory_order_release);
-    hoop_log(HOOP_LOG_ERROR, HOOP_LOG_COMM, "%s", comm->failure.text);
+    hoop_log(HOOP_LOG_ERROR, HOOP_LOG_COMM, "%s%s%s", comm->name, comm->name[0] != '\0' ? ": " : "",
+             comm->failure.text);
     driver_report(comm);
     hoop_cancel_restore(before);
 }

@@ -141,6 +141,9 @@ class Torch(unittest.TestCase):
     def test_death_before_a_message(self):
         self.job("torch_jobs", "death_before_a_message", 2, dies=[1])
 
+    def test_failed_messages(self):
+        self.job("torch_jobs", "failed_messages", 3, dies=[1])
+
     def test_unmatched(self):
         self.job("torch_jobs", "unmatched", 2)
 

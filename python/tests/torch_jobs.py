@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import itertools
 import os
+import pathlib
 import signal
 import statistics
 import threading
@@ -473,6 +474,30 @@ def death_before_a_message(rank, size):
         raises(dist.DistBackendError, "rank 1", call, torch.ones(8), 1)
     took = time.monotonic() - begun
     assert took < 2, took
+
+
+@job
+def failed_messages(rank, size):
+    """Errors name the group's ranks, though a message runs on a comm of two, whose ranks are 0 and 1."""
+    if rank == 1:
+        with contextlib.suppress(dist.DistBackendError):  # a small message may be on its way already
+            dist.send(torch.ones(4), 2, tag=5)
+    elif rank == 2:
+        said = raises(dist.DistBackendError, "rank 1 called send/recv of 4 float", dist.recv, torch.ones(2), 1, tag=5)
+        assert "message from rank 1 to rank 2, tag 5: rank 2: operation 1 differs: rank 2 called" in said, said
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if rank == 1:
+        raises(dist.DistBackendError, "message from rank 1 to rank 2, tag 0: rank 2 did not arrive",
+               dist.send, torch.ones(1), 2, group)
+        dist.send(torch.ones(1), 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 2:
+        raises(dist.DistBackendError, "rank 1 has not arrived", dist.recv, torch.ones(1), 1, group, tag=1)
+        dist.recv(torch.ones(1), 1)
+        said = raises(dist.DistBackendError, "waiting for rank 1 (recv): rank 1", dist.recv, torch.ones(1), 1)
+        assert "message from rank 1 to rank 2, tag 0: rank 2: " in said and "rank 0" not in said, said
+        logged = pathlib.Path("said2").read_text()
+        assert "messages from rank 1 (here 0) to rank 2 (here 1), tag 0: rank 1: operation" in logged, logged
 
 
 @job

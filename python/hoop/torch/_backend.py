@@ -74,7 +74,7 @@ class Life(Verbs):
         self._store = store
         self._timeout = timeout
         self.own, self.count, self._name = rank, size, name
-        self._comm = meet(store, "hoop", size, rank, timeout.total_seconds(), name)
+        self._comm = meet(store, "hoop", size, rank, timeout.total_seconds(), f"group {name}")
         self.handle = self._comm._handle
         _register_end()
         self.sequence = Sequence()

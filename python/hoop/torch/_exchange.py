@@ -7,6 +7,7 @@ ranks, which meet by the group's store at its first use, and a worker, which wai
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from concurrent.futures import Future, InvalidStateError, wait
@@ -101,6 +102,8 @@ class Channel:
         self, clone: Clone, source: int, to: int, tag: int, sends: bool, timeout: float, lost: Callable[[int], str]
     ) -> None:
         self._clone = clone
+        self._ends = source, to
+        self._tag = tag
         self._key = f"p2p/{source}/{to}/{tag}"
         self._sends = sends
         self._other = to if sends else source
@@ -117,8 +120,11 @@ class Channel:
 
         def call() -> None:
             comm = self._joined()
-            check(function(dense.data_ptr(), dense.numel() * width, datatype,
-                           1 if self._sends else 0, comm._handle, None))
+            try:
+                check(function(dense.data_ptr(), dense.numel() * width, datatype,
+                               1 if self._sends else 0, comm._handle, None))
+            except HoopError as caught:
+                raise self._of_group(caught) from None
             if dense is not tensor and not self._sends:
                 put(tensor, dense)
 
@@ -140,12 +146,21 @@ class Channel:
             store = self._clone.get()
             if not self._sends:
                 self._await(store)
-            made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, self._key, self._other)
+            name = "messages from rank {} (here 0) to rank {} (here 1), tag {}".format(*self._ends, self._tag)
+            made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, name, self._other)
         except BaseException as caught:
+            if isinstance(caught.__cause__, HoopError):
+                caught = failure(self._of_group(caught.__cause__))
             _came_first(self._meeting.set_exception, caught)
         else:
             if not _came_first(self._meeting.set_result, made):
                 made.abort()  # the channel has given up meanwhile
+
+    def _of_group(self, error: HoopError) -> HoopError:
+        """The error with the group's ranks, in place of those in the channel's comm."""
+        said = re.sub(r"\brank ([01])\b( of 2\b)?", lambda found: f"rank {self._ends[int(found[1])]}", str(error))
+        error.args = ("message from rank {} to rank {}, tag {}: {}".format(*self._ends, self._tag, said),)
+        return error
 
     def _await(self, store: Store) -> None:
         """Waits until the sender has come. By polling, since a get() can't be interrupted."""
