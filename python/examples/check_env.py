@@ -87,7 +87,7 @@ def job(ranks, limit):
                 said = process.communicate()[0] + f"\nnot finished after {limit:g} s (--limit)"
             if process.returncode != 0:
                 last = (said.strip() or f"ended with {process.returncode}").splitlines()[-1]
-                good = check(False, f"rank {rank}: {last}", said)
+                good = check(False, f"rank {rank}: {last}", said if said.strip() != last else "")
         return good and check(True, f"{ranks} ranks add 1, 1000 and 1000000 elements, and get the sum")
 
 
@@ -96,6 +96,9 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--limit", type=float, default=60, help="seconds that the ranks may take")
     given = parser.parse_args()
+    if given.ranks < 1 or not given.limit > 0:
+        parser.error(f"--ranks {given.ranks} --limit {given.limit:g}: expected at least 1 rank, and more than 0 "
+                     "seconds")
     good = imports()
     machine(given.ranks)
     good = good and job(given.ranks, given.limit)

@@ -71,6 +71,13 @@ def wrapped(net, options):
     return DistributedDataParallel(net, gradient_as_bucket_view=True)
 
 
+def save(state, path):
+    """Replaces the checkpoint as a whole: a process that is killed meanwhile leaves the one before."""
+    unfinished = path.with_name(path.name + ".tmp")
+    torch.save(state, unfinished)
+    os.replace(unfinished, path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="hoop")
@@ -81,8 +88,14 @@ def main():
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP; no checkpoints")
     options = parser.parse_args()
-    if options.resume and (options.fsdp or not (options.checkpoint and options.checkpoint.exists())):
-        parser.error("--resume needs a --checkpoint that exists, and no --fsdp")
+    if options.fsdp and (options.checkpoint or options.resume):
+        parser.error("--fsdp goes without --checkpoint and --resume")
+    if options.resume and not (options.checkpoint and options.checkpoint.exists()):
+        parser.error("--resume needs a --checkpoint that exists")
+    if options.checkpoint and not options.checkpoint.parent.is_dir():
+        parser.error(f"--checkpoint {options.checkpoint}: there is no folder {options.checkpoint.parent}")
+    if options.epochs < 1 or options.batch < 1:
+        parser.error(f"--epochs {options.epochs} --batch {options.batch}: expected at least 1")
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     dist.init_process_group(options.backend)
@@ -91,7 +104,7 @@ def main():
     net = wrapped(Net(), options)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     first = 0
-    if options.resume and not options.fsdp:
+    if options.resume:
         saved = torch.load(options.checkpoint)  # every rank reads what rank 0 wrote
         net.module.load_state_dict(saved["net"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -120,9 +133,9 @@ def main():
             samples = len(loader) * options.batch * size
             print(f"epoch {epoch}: loss {totals[0].item() / len(loader) / size:.4f}, accuracy "
                   f"{totals[1].item() / samples:.4f}, {samples / took:.0f} samples/s", flush=True)
-            if options.checkpoint and not options.fsdp:
-                torch.save({"net": net.module.state_dict(), "optimizer": optimizer.state_dict(),
-                            "epoch": epoch}, options.checkpoint)
+            if options.checkpoint:
+                save({"net": net.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch},
+                     options.checkpoint)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -4,9 +4,11 @@ These are forked from this one, which imports torch once for all of them, and ne
 (TORCH=2.13.0 torch_test.sh) does not find hoop by itself, and does not support all of it.
 """
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import multiprocessing
 import multiprocessing.util
 import os
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 TORCH = importlib.util.find_spec("torch") and importlib.metadata.version("torch")
 OLD = bool(TORCH) and tuple(int(part) for part in TORCH.split(".")[:2]) < (2, 14)
@@ -43,6 +46,13 @@ def raises_in_one(rank, folder):
         multiprocessing.util.Finalize(None, time.sleep, (0.2,), exitpriority=-1000)
         raise ValueError("this rank has had enough")
     torch.distributed.barrier()
+
+
+def training_script():
+    spec = importlib.util.spec_from_file_location("mnist_ddp", HERE.parent / "examples" / "mnist_ddp.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 needs_backend = unittest.skipIf(OLD, f"torch {TORCH} does that with its own backends only")
@@ -77,22 +87,51 @@ class Torch(unittest.TestCase):
         self.assertIn("PyTorch over hoop works here", said.stdout)
 
     def test_a_script_that_takes_too_long(self):
-        said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", "--limit", "0"],
+        said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", "--limit", "0.001"],
                               capture_output=True, text=True, timeout=240)
         self.assertEqual(said.returncode, 1, said.stdout + said.stderr)
-        self.assertIn("rank 1: not finished after 0 s (--limit)", said.stdout)
+        self.assertEqual(said.stdout.count("rank 1: not finished after 0.001 s (--limit)"), 1, said.stdout)
+        self.assertEqual(said.stdout.count("not finished"), 2, said.stdout)
+
+    def test_what_the_script_refuses(self):
+        for options in (["--ranks", "0"], ["--ranks", "-1"], ["--limit", "0"], ["--limit", "nan"]):
+            said = subprocess.run([sys.executable, HERE.parent / "examples" / "check_env.py", *options],
+                                  capture_output=True, text=True, timeout=240)
+            self.assertEqual((said.returncode, said.stdout), (2, ""))
+            self.assertIn("expected at least 1 rank, and more than 0 seconds", said.stderr)
 
     @unittest.skipIf(OLD, "the script does not import hoop.torch, which an older torch needs")
     def test_what_the_training_script_refuses(self):
         with tempfile.TemporaryDirectory() as folder:
-            for options, why in ((["--resume"], "--resume needs a --checkpoint that exists, and no --fsdp"),
-                                 (["--batch", "5000"], "each of 1 ranks has only 4096 images"),
+            for options, why in ((["--resume"], "--resume needs a --checkpoint that exists"),
+                                 (["--fsdp", "--checkpoint", "x"], "--fsdp goes without --checkpoint"),
+                                 (["--checkpoint", f"{folder}/no/x"], f"there is no folder {folder}/no"),
+                                 (["--epochs", "0"], "--epochs 0 --batch 64: expected at least 1"),
+                                 (["--batch", "0"], "--epochs 1 --batch 0: expected at least 1")):
+                said = io.StringIO()
+                with unittest.mock.patch.object(sys, "argv", ["mnist_ddp.py", *options]), \
+                        contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+                    training_script().main()
+                self.assertIn(why, said.getvalue())
+            for options, why in ((["--batch", "5000"], "each of 1 ranks has only 4096 images"),
                                  (["--data", folder], f"{folder} has no train-images*")):
                 said = subprocess.run(
                     ["hooprun", sys.executable, HERE.parent / "examples" / "mnist_ddp.py", *options],
                     capture_output=True, text=True, timeout=240)
                 self.assertNotEqual(said.returncode, 0)
                 self.assertIn(why, said.stderr)
+
+    def test_a_checkpoint_is_replaced_as_a_whole(self):
+        save = training_script().save
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "checkpoint"
+            save({"epoch": 1}, path)
+            before = path.read_bytes()
+            with self.assertRaises(Exception):
+                save({"epoch": 2, "not to be pickled": lambda: 0}, path)
+            self.assertEqual(path.read_bytes(), before)
+            save({"epoch": 2}, path)
+            self.assertEqual([other.name for other in path.parent.iterdir()], ["checkpoint"])
 
     def test_exit_with_futures_under_way(self):
         with tempfile.TemporaryDirectory() as folder:
