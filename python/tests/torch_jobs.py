@@ -264,6 +264,17 @@ def refusals(rank, size):
             raises(ValueError, "strides (0,) has several elements in one place", call, value.expand(size),
                    async_op=is_async)
     assert value == rank + 1
+    raises(TypeError, "pg_options is object", dist.new_group, pg_options=object())
+    half = torch.ones(size, dtype=torch.complex32)
+    raises(TypeError, "ComplexHalf", dist.reduce_scatter_tensor, half[:1].clone(), half, dist.ReduceOp.AVG)
+    # A refused receive has not taken the message.
+    group, message = dist.new_group([0, 1]), torch.tensor([1.0, 2.0])
+    if rank == 0:
+        dist.send(message, 1, group)
+    elif rank == 1:
+        raises(ValueError, "several elements in one place", dist.recv, torch.zeros(1).expand(2), 0, group)
+        dist.recv(got := torch.zeros(2), 0, group)
+        same(got, message)
     dist.barrier()  # the group still works
 
 

@@ -361,7 +361,10 @@ _Made = HoopBackend if TORCH >= (2, 14) else HoopGroup
 
 
 def create(options: Any, backend_options: Any = None) -> HoopBackend | HoopGroup:
-    """Makes a group; torch.distributed calls it on the members of every new group."""
+    """Makes a group; torch.distributed calls it on the members of every new group. hoop has no options, but gets
+    those for another backend of a mixed group."""
+    if not isinstance(backend_options, (Backend.Options, type(None))):
+        raise TypeError(f"pg_options is {type(backend_options).__name__}, expected a Backend.Options or None")
     return _Made(
         options.store,
         options.group_rank,

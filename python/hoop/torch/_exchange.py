@@ -20,7 +20,7 @@ from torch.distributed import DistBackendError, Store
 
 from .._comm import Comm, UniqueId, unique_id
 from .._native import HoopError, check, error, lib
-from ._tensors import put
+from ._tensors import dense_output, put
 from ._types import moved
 from ._work import Errand, Worker, failure, joined
 
@@ -114,7 +114,7 @@ class Channel:
         self._meets: threading.Thread | None = None
 
     def submit(self, tensor: torch.Tensor) -> Errand:
-        dense = tensor.contiguous()
+        dense = tensor.contiguous() if self._sends else dense_output(tensor)
         datatype, width = moved(dense)
         function = lib.hoop_send if self._sends else lib.hoop_recv
 

@@ -97,8 +97,7 @@ def check_fold(dtype: torch.dtype, op: _RedOp) -> None:
     if op not in FOLDS:
         raise ValueError(f"hoop has no {op} for {dtype}")
     try:
-        one = torch.ones(1, dtype=dtype)
-        FOLDS[op](one, one)
+        fold(torch.ones((2, 1), dtype=dtype), op)
     except (RuntimeError, NotImplementedError) as error:
         raise TypeError(f"{op} of {dtype} tensors: {error}") from None
 
