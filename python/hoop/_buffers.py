@@ -181,7 +181,7 @@ def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
         found = _from_dlpack(thing)
     else:
         found = _from_protocol(thing)
-    if datatype is None or found.datatype == datatype:
+    if datatype is None or found.datatype == Datatype(datatype):
         return found
     if BYTES[found.datatype] != 1 or found.count % BYTES[datatype]:
         raise ValueError(

@@ -11,7 +11,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 from enum import IntEnum
 from operator import index
 from time import time_ns
-from typing import Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, SupportsIndex
 
 from ._buffers import Buffer, Datatype, buffer
 from ._end import opened
@@ -32,6 +32,11 @@ from ._native import (
     text,
 )
 from ._stream import Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._native import Options
 
 
 class Op(IntEnum):
@@ -143,8 +148,8 @@ class Comm:
         url: str | None = None,
         *,
         id: bytes | None = None,
-        size: int | None = None,
-        rank: int | None = None,
+        size: SupportsIndex | None = None,
+        rank: SupportsIndex | None = None,
         init_timeout: float | None = None,
         op_timeout: float | None = None,
         dead_after: float | None = None,
@@ -197,10 +202,13 @@ class Comm:
         return made
 
     @classmethod
-    def threads(cls, size: int) -> list[Comm]:
+    def threads(cls, size: SupportsIndex) -> list[Comm]:
         """Makes a new comm with all its ranks in this process: one for each of size threads."""
-        handles = (c_void_p * size)()
-        check(lib.hoop_comm_init_all(handles, size, None))
+        count = index(size)
+        if not 1 <= count <= 4096:
+            raise ValueError(f"a comm of {count} threads, expected 1 to 4096")
+        handles = (c_void_p * count)()
+        check(lib.hoop_comm_init_all(handles, count, None))
         watch()
         return [cls._of(c_void_p(handle)) for handle in handles]
 
@@ -217,7 +225,7 @@ class Comm:
         return recv
 
     def reduce(
-        self, send: Any, recv: Any = None, op: int = SUM, root: int = 0,
+        self, send: Any, recv: Any = None, op: int = SUM, root: SupportsIndex = 0,
         stream: Stream | None = None,
     ) -> Any:
         """Writes the reduction of all ranks' send to the root's recv; other ranks need no recv."""
@@ -245,7 +253,7 @@ class Comm:
                    stream=stream, hold=(s, r))
         return recv
 
-    def broadcast(self, data: Any, root: int = 0, stream: Stream | None = None) -> Any:
+    def broadcast(self, data: Any, root: SupportsIndex = 0, stream: Stream | None = None) -> Any:
         """Copies the root's data to every rank's data."""
         b = buffer(data) if self.rank == root else _writable(buffer(data))
         self._call(lib.hoop_broadcast, b.address, b.address, b.count, b.datatype, _int(root),
@@ -253,7 +261,7 @@ class Comm:
         return data
 
     def gather(
-        self, send: Any, recv: Any = None, root: int = 0, stream: Stream | None = None
+        self, send: Any, recv: Any = None, root: SupportsIndex = 0, stream: Stream | None = None
     ) -> Any:
         """Writes all ranks' send, one after the other in rank order, to the root's recv."""
         s = buffer(send)
@@ -263,7 +271,7 @@ class Comm:
         return recv
 
     def scatter(
-        self, send: Any, recv: Any, root: int = 0, stream: Stream | None = None
+        self, send: Any, recv: Any, root: SupportsIndex = 0, stream: Stream | None = None
     ) -> Any:
         """Writes block r of the root's send to rank r's recv; other ranks need no send."""
         r = _writable(buffer(recv))
@@ -282,18 +290,18 @@ class Comm:
     def all_to_all_v(
         self,
         send: Any,
-        send_counts: Sequence[int],
+        send_counts: Collection[SupportsIndex],
         recv: Any,
-        recv_counts: Sequence[int],
+        recv_counts: Collection[SupportsIndex],
         stream: Stream | None = None,
     ) -> Any:
         """all_to_all with blocks of different sizes: counts of elements for each rank; the blocks of a buffer
         are contiguous, in rank order."""
         s = buffer(send)
-        r = _same(s, recv, sum(recv_counts))
-        if s.count != sum(send_counts):
-            raise ValueError(f"send has {s.count} elements, send_counts add up to "
-                             f"{sum(send_counts)}")
+        r = _same(s, recv, sum(map(index, recv_counts)))
+        sent = sum(map(index, send_counts))
+        if s.count != sent:
+            raise ValueError(f"send has {s.count} elements, send_counts add up to {sent}")
         self._call(lib.hoop_alltoallv, s.address, *_layout(send_counts, self.size), r.address,
                    *_layout(recv_counts, self.size), s.datatype, stream=stream, hold=(s, r))
         return recv
@@ -302,12 +310,12 @@ class Comm:
         """Returns when every rank has called it."""
         self._call(lib.hoop_barrier, stream=stream)
 
-    def send(self, data: Any, to: int, stream: Stream | None = None) -> None:
+    def send(self, data: Any, to: SupportsIndex, stream: Stream | None = None) -> None:
         """Sends data to one rank. The k-th send to a rank is received by its k-th recv from this rank."""
         b = buffer(data)
         self._call(lib.hoop_send, b.address, b.count, b.datatype, _int(to), stream=stream, hold=b)
 
-    def recv(self, data: Any, source: int, stream: Stream | None = None) -> Any:
+    def recv(self, data: Any, source: SupportsIndex, stream: Stream | None = None) -> Any:
         """Receives from one rank into data, which must have the size of what is sent."""
         b = _writable(buffer(data))
         self._call(lib.hoop_recv, b.address, b.count, b.datatype, _int(source), stream=stream, hold=b)
@@ -315,9 +323,13 @@ class Comm:
 
     # -- Lifetime ---------------------------------------------------------------------------
 
-    def split(self, color: int | None, key: int = 0, **options: Any) -> Comm | None:
-        """Makes a new comm for each color, with ranks ordered by key, then by rank. color None: this rank is in
-        none of them. All ranks must call."""
+    def split(
+        self, color: SupportsIndex | None, key: SupportsIndex = 0, **options: Unpack[Options]
+    ) -> Comm | None:
+        """Makes a new comm for each color, which is 0 or more, with ranks ordered by key, then by rank. color None:
+        this rank is in none of them. All ranks must call."""
+        if color is not None and _int(color) < 0:
+            raise ValueError(f"color is {color}, expected at least 0, or None")
         handle = c_void_p()
         birth(lib.hoop_comm_split, self._alive(), -1 if color is None else _int(color), _int(key),
               byref(handle), _options(options), handle=handle, parent=self._handle)
@@ -329,20 +341,22 @@ class Comm:
         check(lib.hoop_comm_get_unique_id(self._alive(), byref(struct)))
         return UniqueId(ctypes.string_at(byref(struct), 128))
 
-    def grow(self, size: int, id: bytes | None = None, **options: Any) -> Comm:
+    def grow(self, size: SupportsIndex, id: bytes | None = None, **options: Unpack[Options]) -> Comm:
         """Makes a new comm of size ranks: all members, which call this and keep their ranks, and new ranks, which
         call grown(). id: only of the member that made it; the others pass none."""
         return Comm._grow(self._alive(), size, id, -1, options)
 
     @classmethod
-    def grown(cls, id: bytes, *, size: int, rank: int, **options: Any) -> Comm:
+    def grown(
+        cls, id: bytes, *, size: SupportsIndex, rank: SupportsIndex, **options: Unpack[Options]
+    ) -> Comm:
         """Joins a comm that grows to size ranks, as a new rank. rank: one of those after the members'; id: made
         by a member's unique_id()."""
         return cls._grow(None, size, id, rank, options)
 
     @classmethod
     def _grow(
-        cls, members: c_void_p | None, size: int, id: bytes | None, rank: int, options: dict[str, Any]
+        cls, members: c_void_p | None, size: SupportsIndex, id: bytes | None, rank: SupportsIndex, options: Options
     ) -> Comm:
         handle = c_void_p()
         token = None if id is None else byref(_id_struct(id))
@@ -350,9 +364,11 @@ class Comm:
               _options(options), handle=handle, parent=members)
         return cls._of(handle)
 
-    def shrink(self, exclude: Sequence[int] = (), *, abort: bool = False, **options: Any) -> Comm:
+    def shrink(
+        self, exclude: Iterable[SupportsIndex] = (), *, abort: bool = False, **options: Unpack[Options]
+    ) -> Comm:
         """Makes a new comm without the ranks in exclude, which do not call. abort: also without all dead ranks;
-        possible even after a failure."""
+        possible even after a failure, but not after this rank's own abort()."""
         handle = c_void_p()
         ranks = [_int(rank) for rank in exclude]
         birth(lib.hoop_comm_shrink, self._alive(), (c_int * len(ranks))(*ranks) if ranks else None, len(ranks),
@@ -360,11 +376,13 @@ class Comm:
         return Comm._of(handle)
 
     def abort(self) -> None:
-        """Ends the comm at once on all ranks. Any thread may call it at any time."""
+        """Ends the comm at once on all ranks. Any thread may call it at any time. Afterwards no comm can be made of
+        it on this rank; to go on by shrink(abort=True), call revoke()."""
         check(lib.hoop_comm_abort(self._alive()))
 
     def revoke(self) -> None:
-        """The first half of abort(): running and future operations fail on all ranks."""
+        """The first half of abort(): running and future operations fail on all ranks. shrink(abort=True) makes a
+        new comm of it."""
         check(lib.hoop_comm_revoke(self._alive(), 0))
 
     def close(self) -> None:
@@ -422,7 +440,7 @@ class Comm:
         return json.loads(json_text(lib.hoop_info_json, self._alive()))
 
     def explain(
-        self, collective: str, count: int, datatype: int = Datatype.FLOAT32, op: int = SUM
+        self, collective: str, count: SupportsIndex, datatype: int = Datatype.FLOAT32, op: int = SUM
     ) -> dict[str, Any]:
         """How an operation would be done, and what the alternatives cost; the keys are hoop_explain_json()'s."""
         return json.loads(json_text(lib.hoop_explain_json, self._alive(), text(collective),
@@ -496,11 +514,11 @@ def _size(number: Any) -> int:
     raise ValueError(f"{found} is not a count: expected 0 to {2**64 - 1}")
 
 
-def _options(options: dict[str, Any]) -> Any:
+def _options(options: Options) -> Any:
     return byref(config(**options)) if options else None
 
 
-def _layout(counts: Sequence[int], size: int):
+def _layout(counts: Collection[SupportsIndex], size: int):
     if len(counts) != size:
         raise ValueError(f"{len(counts)} counts for {size} ranks")
     counts = [_size(count) for count in counts]

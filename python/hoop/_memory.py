@@ -8,7 +8,7 @@ import sys
 import weakref
 from ctypes import byref, c_void_p
 from operator import index
-from typing import TYPE_CHECKING, Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, SupportsIndex
 
 from ._native import check, lib
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-def alloc(bytes: int) -> memoryview:
+def alloc(bytes: SupportsIndex) -> memoryview:
     """Memory that ranks of this machine can map, so that operations on it make no extra copies. Zeroed,
     page-aligned, and freed with the last view of it. A few large blocks are better than many small ones."""
     bytes = index(bytes)
@@ -31,7 +31,7 @@ def alloc(bytes: int) -> memoryview:
     return memoryview(block).cast("B")
 
 
-def empty(shape: int | Sequence[int], dtype: Any = "float32") -> numpy.ndarray:
+def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = "float32") -> numpy.ndarray:
     """A numpy array of zeros in memory from alloc()."""
     import numpy
 

@@ -10,7 +10,12 @@ import math
 import os
 import time
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from numbers import Real
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 HERE = Path(__file__).resolve().parent
 
@@ -239,20 +244,36 @@ def text(value: str) -> bytes:
     return value.encode()
 
 
-def config(
-    *,
-    init_timeout: float | None = None,
-    op_timeout: float | None = None,
-    dead_after: float | None = None,
-    algo: str | None = None,
-    name: str | None = None,
-) -> ConfigStruct:
-    """hoop_config_t. Times in seconds; None: the HOOP_* variable or the default."""
+def seconds(name: str, value: Any) -> float:
+    """An argument that is a number of seconds; name: for the error."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r}, expected a number of seconds, or None")
+    if math.isnan(value):
+        raise ValueError(f"{name} is {value}, expected a number of seconds, or None")
+    return value
 
-    def milliseconds(seconds: float | None) -> int:
-        if seconds is None:
+
+class Options(TypedDict, total=False):
+    """The options of a new comm. Times in seconds; None: the HOOP_* variable or the default."""
+
+    init_timeout: float | None
+    op_timeout: float | None
+    dead_after: float | None
+    algo: str | None
+    name: str | None
+
+
+def config(**options: Unpack[Options]) -> ConfigStruct:
+    """hoop_config_t."""
+    for option in options:
+        if option not in Options.__annotations__:
+            raise TypeError(f"a comm has no option {option!r}, expected one of {', '.join(Options.__annotations__)}")
+
+    def milliseconds(option: str) -> int:
+        value = options.get(option)
+        if value is None:
             return UNDEFINED_INT
-        exact = 1000 * max(-86400, min(seconds, 86400))
+        exact = 1000 * max(-86400, min(seconds(option, value), 86400))
         return math.ceil(exact) if exact > 0 else math.floor(exact)  # rounds up: 0 would mean no limit
 
     return ConfigStruct(
@@ -260,11 +281,11 @@ def config(
         magic=0x686F6F70,
         version=100,
         blocking=UNDEFINED_INT,
-        init_timeout_ms=milliseconds(init_timeout),
-        op_timeout_ms=milliseconds(op_timeout),
-        dead_after_ms=milliseconds(dead_after),
-        algo=text(algo) if algo else None,
-        comm_name=text(name) if name else None,
+        init_timeout_ms=milliseconds("init_timeout"),
+        op_timeout_ms=milliseconds("op_timeout"),
+        dead_after_ms=milliseconds("dead_after"),
+        algo=text(algo) if (algo := options.get("algo")) else None,
+        comm_name=text(name) if (name := options.get("name")) else None,
     )
 
 

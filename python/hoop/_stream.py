@@ -10,7 +10,7 @@ from ctypes import byref, c_int, c_void_p
 from typing import Any, Sequence
 
 from ._end import opened
-from ._native import IN_PROGRESS, OK, TIMEOUT, TicketStruct, check, error, lib, wait_ticket
+from ._native import IN_PROGRESS, OK, TIMEOUT, TicketStruct, check, error, lib, seconds, wait_ticket
 
 
 class Ticket:
@@ -39,7 +39,7 @@ class Ticket:
         """Waits, at most timeout seconds; then it raises TimedOut, which has no other effect. Raises the
         first failure among the operations since the ticket before this one. An exception of a signal
         handler, such as KeyboardInterrupt, is raised, too; the operations go on."""
-        if wait_ticket(self._last, timeout) == IN_PROGRESS:
+        if wait_ticket(self._last, None if timeout is None else seconds("timeout", timeout)) == IN_PROGRESS:
             raise error(TIMEOUT)
         self.done()
 
@@ -79,6 +79,9 @@ class Stream:
 
     def __reduce__(self) -> Any:
         raise TypeError("a stream belongs to its process: it can be neither copied nor pickled")
+
+    def __repr__(self) -> str:
+        return f"<hoop.Stream{'' if self._handle else ', closed'}>"
 
     def record(self) -> Ticket:
         """A ticket for everything that was queued so far."""

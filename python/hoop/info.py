@@ -1,9 +1,10 @@
 """``python -m hoop.info``: which hoop this is, what it has found, and how to build against it."""
 
+import argparse
 import ctypes
 import json
 import platform
-import sys
+import signal
 
 from . import __version__
 from ._native import HERE, SettingStruct, check, json_text, lib, library_path
@@ -39,7 +40,10 @@ def _torch() -> str:
 
 
 def main() -> None:
-    if "--prefix" in sys.argv:
+    parser = argparse.ArgumentParser(prog="python -m hoop.info", description=__doc__.split("``: ")[1])
+    parser.add_argument("--prefix", action="store_true", help="print the folder with hoop's files, and nothing else")
+    parser.add_argument("--version", action="version", version=f"hoop {__version__}")
+    if parser.parse_args().prefix:
         print(HERE)
         return
     state = json.loads(json_text(lib.hoop_info_json, None))
@@ -53,4 +57,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends quietly in `python -m hoop.info | head -n 1`
     main()

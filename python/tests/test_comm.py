@@ -58,6 +58,7 @@ class Collectives(unittest.TestCase):
             with self.subTest(ranks=n):
                 ranks(n, lambda comm: self.collectives(comm, 5))
                 ranks(n, lambda comm: self.collectives(comm, 0))
+                ranks(n, lambda comm: self.collectives(comm, 200))
 
     def collectives(self, comm, count):
         n, r = comm.size, comm.rank
@@ -79,6 +80,8 @@ class Collectives(unittest.TestCase):
         blocks = np.array([[100 * r + q] * count for q in range(n)], dtype="i4").reshape(n, count)
         same(comm.all_to_all(blocks, np.empty((n, count), "i4"))[:, :1].ravel(),
              [100 * q + r for q in range(n)][: n if count else 0])
+        counts = np.full(n, count, "u1")  # whose sum may have more than 8 bits
+        same(comm.all_to_all_v(np.tile(mine, n), counts, np.empty(n * count), counts), all_of.ravel())
         comm.barrier()
         around = np.empty(count)
         with hoop.group():
@@ -422,6 +425,23 @@ class Ends(unittest.TestCase):
                 hoop.Comm(id=hoop.unique_id(), size=1, rank=0, op_timeout=seconds)
         self.assertEqual(hoop._native.config(op_timeout=1e-4).op_timeout_ms, 1)  # 0 would mean no limit
 
+    def test_what_is_no_option(self):
+        comm, stream = hoop.Comm.threads(1)[0], hoop.Stream()
+        for value, kind in ((float("nan"), ValueError), ("5", TypeError), (object(), TypeError)):
+            with self.assertRaisesRegex(kind, "op_timeout is .*expected a number of seconds"):
+                hoop.Comm(op_timeout=value)
+            with self.assertRaisesRegex(kind, "timeout is .*expected a number of seconds"):
+                stream.record().wait(value)
+        for call in (lambda **given: comm.split(0, **given), lambda **given: comm.grow(2, **given),
+                     lambda **given: comm.shrink(**given),
+                     lambda **given: hoop.Comm.grown(bytes(128), size=2, rank=1, **given)):
+            with self.assertRaisesRegex(TypeError, "no option 'op_timout', expected one of init_timeout, op_timeout"):
+                call(op_timout=3)
+        comm.close()
+        self.assertEqual(repr(stream), "<hoop.Stream>")
+        stream.close()
+        self.assertEqual(repr(stream), "<hoop.Stream, closed>")
+
     def test_a_block_that_raises_waits_for_nothing(self):
         comm, other = hoop.Comm.threads(2)
         stream, raised = hoop.Stream(), []
@@ -535,6 +555,14 @@ class Buffers(unittest.TestCase):
                      lambda: comm.shrink([2**32]), lambda: hoop.Comm("tcp://127.0.0.1:1", size=2**32 + 1, rank=0)):
             with self.assertRaisesRegex(ValueError, "more than 32 bits"):
                 call()
+        for color in (-1, -5):
+            with self.assertRaisesRegex(ValueError, f"color is {color}, expected at least 0, or None"):
+                comm.split(color)
+        for size in (-1, 0, 2**40):
+            with self.assertRaisesRegex(ValueError, f"a comm of {size} threads, expected 1 to 4096"):
+                hoop.Comm.threads(size)
+        with self.assertRaisesRegex(ValueError, "77 is not a valid Datatype"):
+            hoop.buffer(bytearray(8), 77)
         # As a size_t it would be 8.
         for count in (2**64 + 8, 8 - 2**64):
             with self.assertRaisesRegex(ValueError, "is not a count"):
@@ -711,6 +739,19 @@ class Info(unittest.TestCase):
         done = subprocess.run([sys.executable, "-m", "hoop.info"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"hoop {hoop.__version__}, library {hoop.__version__}", done.stdout)
+
+    def test_options(self):
+        def said(*options):
+            return subprocess.run([sys.executable, "-m", "hoop.info", *options], capture_output=True, text=True)
+
+        self.assertEqual(said("--prefix").stdout, f"{pathlib.Path(hoop.__file__).resolve().parent}\n")
+        self.assertEqual(said("--version").stdout, f"hoop {hoop.__version__}\n")
+        self.assertIn("--prefix", said("--help").stdout)
+        wrong = said("--foo")
+        self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
+        self.assertIn("unrecognized arguments: --foo", wrong.stderr)
+        piped = subprocess.run(f"{sys.executable} -u -m hoop.info | :", shell=True, capture_output=True, text=True)
+        self.assertEqual(piped.stderr, "")
 
     def test_a_library_that_is_another(self):
         done = subprocess.run([sys.executable, "-c", "import hoop"], capture_output=True, text=True,
