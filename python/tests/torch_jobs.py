@@ -229,6 +229,7 @@ def messages(rank, size):
         work.wait()
     same(received, torch.tensor([before, 5]))
     one_clone(after, before)
+    too_many_tags(after, before)
     foreign = type("Foreign", (dist.Store,), {})()  # a store in Python can't be cloned
     assert importlib.import_module("hoop.torch._exchange").Clone(foreign, 1).get() is foreign
 
@@ -243,6 +244,26 @@ def one_clone(after, before):
         for work in works:
             work.wait()
     assert len(made) == 1, len(made)
+    dist.destroy_process_group(group)
+
+
+def too_many_tags(after, before):
+    """If there are many channels an error says so: the reason may be that the system gives no more."""
+    group = dist.new_group()
+    for tag in range(16):
+        works = [dist.isend(torch.ones(1), after, group, tag), dist.irecv(torch.zeros(1), before, group, tag)]
+        for work in works:
+            work.wait()
+    hoop, exchange = importlib.import_module("hoop"), importlib.import_module("hoop.torch._exchange")
+
+    def refuse(**_options):
+        raise hoop.SystemFailure("no more descriptors")
+
+    with mock.patch.object(exchange, "Comm", refuse):
+        for number, work in ((33, dist.isend(torch.ones(1), after, group, 16)),
+                             (34, dist.irecv(torch.ones(1), before, group, 16))):
+            raises(dist.DistBackendError, f"no more descriptors (this rank has {number} channels", work.wait)
+        dist.barrier()  # no rank ends the patch before the others are through
     dist.destroy_process_group(group)
 
 

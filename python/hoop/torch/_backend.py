@@ -187,7 +187,8 @@ class Life(Verbs):
         key = (source, to, tag)
         if key not in self._channels:
             self._channels[key] = Channel(
-                self._clone, *key, source == self.own, self._timeout.total_seconds(), self._lost
+                self._clone, *key, source == self.own, len(self._channels) + 1, self._timeout.total_seconds(),
+                self._lost,
             )
         return self._channels[key]
 

@@ -2,7 +2,8 @@
 
 So everything that c10d allows works: a receive may be posted before or after its send, ranks may send to each
 other at the same time, and messages of different tags may overtake each other. A channel has a comm of two
-ranks, which meet by the group's store at its first use, and a worker, which waits in the comm.
+ranks, which meet by the group's store at its first use, and a worker, which waits in the comm. They stay until the
+group ends: neither rank knows whether the other still waits for a message of that tag, or will.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ._types import moved
 from ._work import Errand, Worker, failure, joined
 
 
+MANY = 32  # channels from which on an error says how many there are: it may come from a limit of the system
 LOOK = 0.25  # seconds between checks whether the other rank may still come
 
 
@@ -95,17 +97,19 @@ class Clone:
 
 
 class Channel:
-    """One direction, one tag. This rank is its sender (rank 0 of the comm) or its receiver. lost(rank) returns
-    why that rank can't come any more; empty: it may."""
+    """One direction, one tag. This rank is its sender (rank 0 of the comm) or its receiver. number: that of the
+    group's channels, with this one. lost(rank) returns why that rank can't come any more; empty: it may."""
 
     def __init__(
-        self, clone: Clone, source: int, to: int, tag: int, sends: bool, timeout: float, lost: Callable[[int], str]
+        self, clone: Clone, source: int, to: int, tag: int, sends: bool, number: int, timeout: float,
+        lost: Callable[[int], str],
     ) -> None:
         self._clone = clone
         self._ends = source, to
         self._tag = tag
         self._key = f"p2p/{source}/{to}/{tag}"
         self._sends = sends
+        self._number = number
         self._other = to if sends else source
         self._timeout = timeout
         self._lost = lost
@@ -149,8 +153,9 @@ class Channel:
             name = "messages from rank {} (here 0) to rank {} (here 1), tag {}".format(*self._ends, self._tag)
             made = meet(store, self._key, 2, 0 if self._sends else 1, self._timeout, name, self._other)
         except BaseException as caught:
-            if isinstance(caught.__cause__, HoopError):
-                caught = failure(self._of_group(caught.__cause__))
+            cause = caught if isinstance(caught, HoopError) else caught.__cause__
+            if isinstance(cause, HoopError):
+                caught = failure(self._of_group(cause))
             _came_first(self._meeting.set_exception, caught)
         else:
             if not _came_first(self._meeting.set_result, made):
@@ -159,6 +164,9 @@ class Channel:
     def _of_group(self, error: HoopError) -> HoopError:
         """The error with the group's ranks, in place of those in the channel's comm."""
         said = re.sub(r"\brank ([01])\b( of 2\b)?", lambda found: f"rank {self._ends[int(found[1])]}", str(error))
+        if self._number > MANY:
+            said += (f" (this rank has {self._number} channels for messages of the group, each a thread and some "
+                     "descriptors: one for each direction, peer and tag. If they are too many, use fewer tags)")
         error.args = ("message from rank {} to rank {}, tag {}: {}".format(*self._ends, self._tag, said),)
         return error
 
