@@ -88,7 +88,8 @@ static void test_changed(void **state)
         memcpy(said, tag, sizeof(said));
         if (bit >= 4) {
             const uint32_t at = (bit - 4) / 8;
-            *(at < sizeof(copy) ? copy + at : said + at - sizeof(copy)) ^= 1u << bit % 8;
+            uint8_t *const byte = at < sizeof(copy) ? &copy[at] : &said[at - sizeof(copy)];
+            *byte ^= (uint8_t)(1u << bit % 8);
         }
         assert_int_equal(
             hoop_aead_open(bit == 3 ? stranger : opens, number, part, copy, bytes, said),
