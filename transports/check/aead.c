@@ -34,7 +34,7 @@ struct hoop_aead {
 };
 
 static struct {
-#define AEAD_FIELD(name) __typeof__(&name) name;
+#define AEAD_FIELD(name) __typeof__ (&(name))(name);
     AEAD_CALLS(AEAD_FIELD)
 #undef AEAD_FIELD
 } aead_openssl;
@@ -42,8 +42,7 @@ static EVP_CIPHER *aead_cipher; /* NULL: absent */
 static char aead_absence[128];  /* why */
 static pthread_once_t aead_once = PTHREAD_ONCE_INIT;
 
-/* ---- OpenSSL ----------------------------------------------------------------------------------
- */
+/* ---- OpenSSL -------------------------------------------------------------------------------- */
 
 /* All symbols or none. Returns the one that is missing. */
 static const char *aead_bind(void *library)
@@ -88,8 +87,7 @@ static void aead_load(void)
     }
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------
- */
+/* ---- Keys ----------------------------------------------------------------------------------- */
 
 hoop_result_t hoop_aead_create(const struct hoop_secret *key, bool seals, struct hoop_aead **ret)
 {
@@ -120,8 +118,7 @@ void hoop_aead_destroy(struct hoop_aead *aead)
     }
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------
- */
+/* ---- Messages ------------------------------------------------------------------------------- */
 
 /* Begins a message; the key stays, and whether this end seals or opens (-1). */
 static bool aead_begin(const struct hoop_aead *aead, uint64_t number, uint32_t part)
