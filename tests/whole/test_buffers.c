@@ -350,16 +350,40 @@ static void test_early_leave(void **state)
     family_finish(&family);
 }
 
+/* Rank 0 has no descriptor left by which the others could map its memory. */
+static void rank_of_sharing(const struct family_self *self, const void *arg)
+{
+    (void)arg;
+    hoop_comm_t comm = join(self, 2, self->rank, 5000);
+    uint32_t *in = block(self, BYTES), *out = block(self, BYTES);
+    EXPECT(self, hoop_barrier(comm, NULL) == HOOP_OK);
+    if (self->rank == 0) {
+        no_more_files();
+    }
+    rank_tell(self, (int)add_up(in, out, comm), 0);
+}
+
+static void test_unshared(void **state)
+{
+    (void)state;
+    struct family family;
+    rank_start_all(&family, 2, rank_of_sharing, NULL, PATIENCE_MS);
+    introduce(&family, 0, 1);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_non_null(strstr(rank_hear(&family, rank).text, "raise ulimit -n"));
+    }
+    family_finish(&family);
+}
+
 int main(void)
 {
     /* One machine with all ranks, and memory that is reduced in place. */
     setenv("HOOP_ALGO", "direct", 1);
     setenv("HOOP_DEBUG", "none", 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stuck_writer),
-        cmocka_unit_test(test_failure_beside_another_comm),
-        cmocka_unit_test(test_imports_end),
-        cmocka_unit_test(test_early_leave),
+        cmocka_unit_test(test_stuck_writer), cmocka_unit_test(test_failure_beside_another_comm),
+        cmocka_unit_test(test_imports_end),  cmocka_unit_test(test_early_leave),
+        cmocka_unit_test(test_unshared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

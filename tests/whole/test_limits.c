@@ -384,40 +384,6 @@ static void test_poor_split(void **state)
     assert_int_equal(worked, RANKS);
 }
 
-/* Sums in memory that the others map, when rank 0 has no descriptor left to share it by. */
-static void rank_share(int rank, const char *job)
-{
-    hoop_comm_t comm = rank_join(rank, job);
-    struct rlimit limit;
-    int32_t *shared = NULL;
-    rank_need(hoop_mem_alloc((void **)&shared, COUNT * sizeof(*shared), HOOP_MEM_HOST));
-    rank_need(hoop_barrier(comm, NULL));
-    const int next = dup(0);
-    close(next);
-    (void)getrlimit(RLIMIT_NOFILE, &limit);
-    const struct rlimit few = {.rlim_cur = (rlim_t)next, .rlim_max = limit.rlim_max};
-    (void)setrlimit(RLIMIT_NOFILE, rank == 0 ? &few : &limit);
-    rank_sum(comm, rank, shared, COUNT);
-    rank_say(WORKED, 0, "");
-}
-
-/* Every rank says what rank 0 lacks. */
-static void test_poor_sharing(void **state)
-{
-    struct trial trial;
-    (void)state;
-    if (over_tcp) {
-        return; /* nothing is shared */
-    }
-    trial_begin(&trial, NULL, 0, rank_share);
-    assert_int_equal(trial_end(&trial, "descriptors to share with", 0), 0);
-    for (int r = 0; r < RANKS; r++) {
-        if (strstr(trial.reports[r].text, "raise ulimit -n") == NULL) {
-            fail_msg("rank %d: %s", r, trial.reports[r].text);
-        }
-    }
-}
-
 /* ---- /dev/shm ----------------------------------------------------------------------------- */
 
 static void write_text(const char *path, const char *text)
@@ -623,15 +589,10 @@ static void test_no_threads(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_poor_split),
-        cmocka_unit_test(test_poor_sharing),
-        cmocka_unit_test(test_poor_shm),
-        cmocka_unit_test(test_pid_namespaces),
-        cmocka_unit_test(test_denied_calls),
-        cmocka_unit_test(test_death_with_denied_calls),
-        cmocka_unit_test(test_unprivileged),
-        cmocka_unit_test(test_no_threads),
+        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_poor_split),
+        cmocka_unit_test(test_poor_shm),        cmocka_unit_test(test_pid_namespaces),
+        cmocka_unit_test(test_denied_calls),    cmocka_unit_test(test_death_with_denied_calls),
+        cmocka_unit_test(test_unprivileged),    cmocka_unit_test(test_no_threads),
     };
     over_tcp = argc > 1 && strcmp(argv[1], "tcp") == 0;
     signal(SIGPIPE, SIG_IGN);
