@@ -209,7 +209,7 @@ hoop_result_t hoop_comm_init_rank(hoop_comm_t *comm, int nranks, hoop_unique_id_
 hoop_result_t hoop_comm_init_rank_scalable(hoop_comm_t *comm, int nranks, int rank, int n_id,
                                            hoop_unique_id_t *ids, const hoop_config_t *config)
 {
-    if (ids == NULL || n_id < 1 || n_id > nranks) {
+    if (ids == NULL || n_id < 1 || (nranks > 0 && n_id > nranks)) {
         return hoop_group_spoil(hoop_error(HOOP_INVALID_ARGUMENT,
                                            "n_id is %d and ids %p, expected 1 to %d ids (nranks)",
                                            n_id, (void *)ids, nranks));

@@ -92,6 +92,7 @@ static void test_births(void **state)
     ARGUMENT("hoop_comm_grow: newcomm", hoop_comm_grow(NULL, 1, &id, 0, NULL, NULL));
     ARGUMENT("ids", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 1, NULL, NULL));
     ARGUMENT("n_id is 2", hoop_comm_init_rank_scalable(&out.comm, 1, 0, 2, &id, NULL));
+    ARGUMENT("nranks is 0", hoop_comm_init_rank_scalable(&out.comm, 0, 0, 1, &id, NULL));
     hoop_unique_id_t two[2] = {id, {{0}}};
     ARGUMENT("ids[1]: this is not", hoop_comm_init_rank_scalable(&out.comm, 2, 0, 2, two, NULL));
 }
