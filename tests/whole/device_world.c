@@ -155,6 +155,18 @@ void sum_in_threads(void)
     }
 }
 
+void count_failed(int *ret_failed, int *ret_named)
+{
+    *ret_failed = *ret_named = 0;
+    for (int r = 0; r < RANKS; r++) {
+        *ret_failed += ranks[r].result != HOOP_OK;
+        *ret_named += strstr(ranks[r].why, "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL;
+        if (ranks[r].result == HOOP_OK) {
+            assert_all(ranks[r].out, 6);
+        }
+    }
+}
+
 void sum_in_group(void)
 {
     assert_int_equal(hoop_group_start(), HOOP_OK);

@@ -52,6 +52,9 @@ void end(void);
 
 hoop_result_t sum(struct rank *rank);
 void sum_in_threads(void);
+/* After a sum of r + 1 of every rank r on a device that has failed: how many ranks failed, and how
+ * many of them name that. The others have the right sum. */
+void count_failed(int *ret_failed, int *ret_named);
 /* By one thread, which drives them all. */
 void sum_in_group(void);
 /* Waits for all that is on the ranks' streams. */

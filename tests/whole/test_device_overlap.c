@@ -78,13 +78,7 @@ static void test_broken(void **state)
         break_device(n);
         sum_in_threads();
         int failed = 0, named = 0;
-        for (int r = 0; r < RANKS; r++) {
-            failed += ranks[r].result != HOOP_OK;
-            named += strstr(ranks[r].why, "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL;
-            if (ranks[r].result == HOOP_OK) {
-                assert_all(ranks[r].out, 6);
-            }
-        }
+        count_failed(&failed, &named);
         assert_true(failed > 0 && named > 0);
         end_comms();
         break_device(0);
