@@ -1,8 +1,7 @@
 /*
  * Proof of membership. Every control connection begins with a mutual challenge and response:
  * HMAC-SHA256, keyed by the job's secret, over everything said before (who, to whom, comm, version,
- * both nonces). It comes from OpenSSL's libcrypto, which only this module calls, and for the
- * encryption of data transports/check/aead.c.
+ * both nonces). It comes from OpenSSL's libcrypto, which only this module and net/encrypt.c call.
  */
 #ifndef HOOP_CRYPTO_H
 #define HOOP_CRYPTO_H

@@ -43,7 +43,7 @@ lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
 
 home 'uv\.h' 'lib/runtime/service\.c'
-home 'openssl/' '(lib/base/crypto|transports/check/aead)\.c'
+home 'openssl/' '(lib/base/crypto|lib/net/encrypt)\.c'
 home 'infiniband/' '(transports/rdma/[^/]*|tests/vm/least)\.c'
 home '(cuda|cublas|cudnn)[^/"]*\.h' '(tests/memory/[^/]*cuda[^/]*\.c|examples/trainer/nn/cuda/gpu\.h)'
 home 'cmocka\.h' 'tests/.*'

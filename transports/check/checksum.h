@@ -7,7 +7,7 @@
  *   crc32c  Castagnoli's polynomial, as in iSCSI (RFC 3720)
  *   off     0
  *
- * HOOP_CHECK=aead is none of these, since it needs a key (aead.h).
+ * HOOP_CHECK=aead is none of these, since it needs a key (net/encrypt.h).
  */
 #ifndef HOOP_CHECKSUM_H
 #define HOOP_CHECKSUM_H

@@ -4,7 +4,7 @@
 #define HOOP_TCP_WIRE_H
 
 #include "base/clock.h"
-#include "transports/check/aead.h"
+#include "net/encrypt.h"
 #include "transports/transport.h"
 #include "transports/xfer_queue.h"
 

@@ -1,9 +1,9 @@
 /*
- * transports/check/aead.c: published values of AES-256-GCM, and messages that are not what was
+ * net/encrypt.c: published values of AES-256-GCM and X25519, and messages that are not what was
  * sealed.
  */
 #include "harness/splitmix.h"
-#include "transports/check/aead.h"
+#include "net/encrypt.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,12 +103,41 @@ static void test_changed(void **state)
     hoop_aead_destroy(NULL);
 }
 
+/* RFC 7748, section 6.1. */
+static void test_agreed(void **state)
+{
+    (void)state;
+    static const char *const own[] = {
+        "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
+        "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb"};
+    static const char *const other[] = {
+        "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f",
+        "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"};
+    static const char *const agreed =
+        "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742";
+    static const uint8_t none[HOOP_X25519_BYTES]; /* a point of low order */
+    struct hoop_secret shared, key, expected, public;
+    assert_int_equal(hoop_encrypt_load(), HOOP_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hoop_secret_parse(own[i], &key), HOOP_OK);
+        assert_int_equal(hoop_x25519_public(&key, public.bytes), HOOP_OK);
+        assert_int_equal(hoop_secret_parse(other[1 - i], &expected), HOOP_OK);
+        assert_memory_equal(public.bytes, expected.bytes, sizeof(public));
+        assert_int_equal(hoop_secret_parse(other[i], &public), HOOP_OK);
+        assert_int_equal(hoop_x25519_shared(&key, public.bytes, &shared), HOOP_OK);
+        assert_int_equal(hoop_secret_parse(agreed, &expected), HOOP_OK);
+        assert_memory_equal(shared.bytes, expected.bytes, sizeof(shared));
+        assert_int_equal(hoop_x25519_shared(&key, none, &shared), HOOP_NOT_AUTHENTICATED);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_changed),
+        cmocka_unit_test(test_agreed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,231 @@
+/*
+ * AES-256-GCM and X25519 by OpenSSL's EVP (see encrypt.h).
+ *
+ * EVP needs OpenSSL's global state (base/crypto.c says why hoop avoids that). Here it is a library
+ * context of hoop's own, which OPENSSL_cleanup() does not free: a thread may still be sending while
+ * the program runs exit(). If nobody has set up OpenSSL before, it is told not to clean up at exit
+ * at all.
+ */
+#include "net/encrypt.h"
+#include <dlfcn.h>
+#include <openssl/evp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENCRYPT_LIBRARY "libcrypto.so.3"
+#define AEAD_NONCE_BYTES 12
+#define AEAD_PIECE ((size_t)1 << 30) /* EVP counts in int */
+
+#define ENCRYPT_CALLS(X)                                                                           \
+    X(OPENSSL_init_crypto)                                                                         \
+    X(OSSL_LIB_CTX_new)                                                                            \
+    X(EVP_CIPHER_fetch)                                                                            \
+    X(EVP_CIPHER_CTX_new)                                                                          \
+    X(EVP_CIPHER_CTX_free)                                                                         \
+    X(EVP_CIPHER_CTX_ctrl)                                                                         \
+    X(EVP_CipherInit_ex2)                                                                          \
+    X(EVP_CipherUpdate)                                                                            \
+    X(EVP_CipherFinal_ex)                                                                          \
+    X(EVP_PKEY_new_raw_private_key_ex)                                                             \
+    X(EVP_PKEY_new_raw_public_key_ex)                                                              \
+    X(EVP_PKEY_get_raw_public_key)                                                                 \
+    X(EVP_PKEY_free)                                                                               \
+    X(EVP_PKEY_CTX_new_from_pkey)                                                                  \
+    X(EVP_PKEY_CTX_free)                                                                           \
+    X(EVP_PKEY_derive_init)                                                                        \
+    X(EVP_PKEY_derive_set_peer)                                                                    \
+    X(EVP_PKEY_derive)
+
+struct hoop_aead {
+    EVP_CIPHER_CTX *context;
+};
+
+static struct {
+#define ENCRYPT_FIELD(name) __typeof__ (&(name))(name);
+    ENCRYPT_CALLS(ENCRYPT_FIELD)
+#undef ENCRYPT_FIELD
+} openssl;
+static OSSL_LIB_CTX *encrypt_context;
+static EVP_CIPHER *encrypt_cipher; /* NULL: absent */
+static char encrypt_absence[128];  /* why */
+static pthread_once_t encrypt_once = PTHREAD_ONCE_INIT;
+
+/* ---- OpenSSL -------------------------------------------------------------------------------- */
+
+/* All symbols or none. Returns the one that is missing. */
+static const char *encrypt_bind(void *library)
+{
+    const struct {
+        const char *symbol;
+        void *place;
+    } calls[] = {
+#define ENCRYPT_BIND(name) {#name, &openssl.name},
+        ENCRYPT_CALLS(ENCRYPT_BIND)
+#undef ENCRYPT_BIND
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        void *const found = dlsym(library, calls[i].symbol);
+        if (found == NULL) {
+            return calls[i].symbol;
+        }
+        memcpy(calls[i].place, &found, sizeof(found));
+    }
+    return NULL;
+}
+
+/* Neither the library nor its context is ever closed. */
+static void encrypt_load(void)
+{
+    void *const library = dlopen(ENCRYPT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char *const missing = library != NULL ? encrypt_bind(library) : NULL;
+    if (library == NULL || missing != NULL) {
+        const char *const why = library == NULL ? dlerror() : missing;
+        (void)snprintf(encrypt_absence, sizeof(encrypt_absence), "%s%s",
+                       library == NULL ? "" : ENCRYPT_LIBRARY " has no ",
+                       why != NULL ? why : ENCRYPT_LIBRARY " cannot be loaded");
+        return;
+    }
+    (void)openssl.OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    encrypt_context = openssl.OSSL_LIB_CTX_new();
+    if (encrypt_context != NULL) {
+        encrypt_cipher = openssl.EVP_CIPHER_fetch(encrypt_context, "AES-256-GCM", NULL);
+    }
+    if (encrypt_cipher == NULL) {
+        (void)snprintf(encrypt_absence, sizeof(encrypt_absence),
+                       ENCRYPT_LIBRARY " offers no AES-256-GCM");
+    }
+}
+
+hoop_result_t hoop_encrypt_load(void)
+{
+    (void)pthread_once(&encrypt_once, encrypt_load);
+    return encrypt_cipher != NULL
+               ? HOOP_OK
+               : hoop_error(HOOP_UNSUPPORTED, "HOOP_CHECK=aead needs OpenSSL 3: %s",
+                            encrypt_absence);
+}
+
+/* ---- AES-256-GCM ---------------------------------------------------------------------------- */
+
+hoop_result_t hoop_aead_create(const struct hoop_secret *key, bool seals, struct hoop_aead **ret)
+{
+    const hoop_result_t result = hoop_encrypt_load();
+    if (result != HOOP_OK) {
+        return result;
+    }
+    struct hoop_aead *const aead = calloc(1, sizeof(*aead));
+    if (aead == NULL) {
+        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a key");
+    }
+    aead->context = openssl.EVP_CIPHER_CTX_new();
+    if (aead->context == NULL || openssl.EVP_CipherInit_ex2(aead->context, encrypt_cipher,
+                                                            key->bytes, NULL, seals, NULL) != 1) {
+        hoop_aead_destroy(aead);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "OpenSSL has no memory for a key");
+    }
+    *ret = aead;
+    return HOOP_OK;
+}
+
+void hoop_aead_destroy(struct hoop_aead *aead)
+{
+    if (aead != NULL) {
+        openssl.EVP_CIPHER_CTX_free(aead->context); /* which wipes the key */
+        free(aead);
+    }
+}
+
+/* Begins a message; the key stays, and whether this end seals or opens (-1). */
+static bool aead_begin(const struct hoop_aead *aead, uint64_t number, uint32_t part)
+{
+    uint8_t nonce[AEAD_NONCE_BYTES];
+    _Static_assert(sizeof(nonce) == sizeof(number) + sizeof(part), "both make the nonce");
+    memcpy(nonce, &number, sizeof(number));
+    memcpy(nonce + sizeof(number), &part, sizeof(part));
+    return openssl.EVP_CipherInit_ex2(aead->context, NULL, NULL, nonce, -1, NULL) == 1;
+}
+
+/* Returns false too if the tag of a message that is opened is wrong. */
+static bool aead_run(const struct hoop_aead *aead, const uint8_t *from, size_t bytes, uint8_t *to)
+{
+    uint8_t rest[EVP_MAX_BLOCK_LENGTH]; /* GCM has none */
+    int out = 0;
+    for (size_t at = 0; at < bytes; at += AEAD_PIECE) {
+        const size_t piece = bytes - at < AEAD_PIECE ? bytes - at : AEAD_PIECE;
+        if (openssl.EVP_CipherUpdate(aead->context, to + at, &out, from + at, (int)piece) != 1) {
+            return false;
+        }
+    }
+    return openssl.EVP_CipherFinal_ex(aead->context, rest, &out) == 1;
+}
+
+hoop_result_t hoop_aead_seal(struct hoop_aead *aead, uint64_t number, uint32_t part,
+                             const void *data, size_t bytes, void *ret_data,
+                             uint8_t ret_tag[HOOP_AEAD_TAG_BYTES])
+{
+    const bool done = aead_begin(aead, number, part) && aead_run(aead, data, bytes, ret_data) &&
+                      openssl.EVP_CIPHER_CTX_ctrl(aead->context, EVP_CTRL_AEAD_GET_TAG,
+                                                  HOOP_AEAD_TAG_BYTES, ret_tag) == 1;
+    return done ? HOOP_OK : hoop_error(HOOP_INTERNAL_ERROR, "OpenSSL failed to encrypt");
+}
+
+hoop_result_t hoop_aead_open(struct hoop_aead *aead, uint64_t number, uint32_t part, void *data,
+                             size_t bytes, const uint8_t tag[HOOP_AEAD_TAG_BYTES])
+{
+    const bool done =
+        aead_begin(aead, number, part) &&
+        openssl.EVP_CIPHER_CTX_ctrl(aead->context, EVP_CTRL_AEAD_SET_TAG, HOOP_AEAD_TAG_BYTES,
+                                    (void *)(uintptr_t)tag) == 1 &&
+        aead_run(aead, data, bytes, data);
+    return done ? HOOP_OK : hoop_error(HOOP_NOT_AUTHENTICATED, "the tag is wrong");
+}
+
+/* ---- X25519 ---------------------------------------------------------------------------------- */
+
+/* NULL: OpenSSL has no memory, or no X25519. To be freed. */
+static EVP_PKEY *x25519_own(const struct hoop_secret *own)
+{
+    return openssl.EVP_PKEY_new_raw_private_key_ex(encrypt_context, "X25519", NULL, own->bytes,
+                                                   sizeof(own->bytes));
+}
+
+hoop_result_t hoop_x25519_public(const struct hoop_secret *own,
+                                 uint8_t ret_public[HOOP_X25519_BYTES])
+{
+    size_t bytes = HOOP_X25519_BYTES;
+    const hoop_result_t result = hoop_encrypt_load();
+    if (result != HOOP_OK) {
+        return result;
+    }
+    EVP_PKEY *const key = x25519_own(own);
+    const bool done =
+        key != NULL && openssl.EVP_PKEY_get_raw_public_key(key, ret_public, &bytes) == 1;
+    openssl.EVP_PKEY_free(key);
+    return done ? HOOP_OK : hoop_error(HOOP_UNSUPPORTED, ENCRYPT_LIBRARY " makes no X25519 key");
+}
+
+hoop_result_t hoop_x25519_shared(const struct hoop_secret *own,
+                                 const uint8_t other[HOOP_X25519_BYTES],
+                                 struct hoop_secret *ret_shared)
+{
+    size_t bytes = sizeof(ret_shared->bytes);
+    const hoop_result_t result = hoop_encrypt_load();
+    if (result != HOOP_OK) {
+        return result;
+    }
+    EVP_PKEY *const key = x25519_own(own);
+    EVP_PKEY *const peer = openssl.EVP_PKEY_new_raw_public_key_ex(encrypt_context, "X25519", NULL,
+                                                                  other, HOOP_X25519_BYTES);
+    EVP_PKEY_CTX *const context =
+        key != NULL ? openssl.EVP_PKEY_CTX_new_from_pkey(encrypt_context, key, NULL) : NULL;
+    const bool done = peer != NULL && context != NULL &&
+                      openssl.EVP_PKEY_derive_init(context) == 1 &&
+                      openssl.EVP_PKEY_derive_set_peer(context, peer) == 1 &&
+                      openssl.EVP_PKEY_derive(context, ret_shared->bytes, &bytes) == 1;
+    openssl.EVP_PKEY_CTX_free(context);
+    openssl.EVP_PKEY_free(peer);
+    openssl.EVP_PKEY_free(key);
+    return done ? HOOP_OK : hoop_error(HOOP_NOT_AUTHENTICATED, "its X25519 key is none");
+}
