@@ -87,9 +87,9 @@ void hoop_connection_destroy(struct hoop_connection *connection)
     }
     hoop_fork_close(connection->fd);
     hoop_frame_queue_finish(&connection->queue);
-    hoop_secret_wipe(&connection->handshake.secret, sizeof(struct hoop_secret));
-    hoop_secret_wipe(&connection->in, sizeof(connection->in));
-    hoop_secret_wipe(&connection->out, sizeof(connection->out));
+    hoop_handshake_wipe(&connection->handshake);
+    hoop_frame_seal_finish(&connection->in);
+    hoop_frame_seal_finish(&connection->out);
     hoop_secret_wipe(&connection->about.data_key, sizeof(connection->about.data_key));
     hoop_free_later(connection->reader);
     hoop_free_later(connection);
@@ -293,11 +293,23 @@ static hoop_result_t connection_admit(struct hoop_connection *connection,
     return secret != NULL ? HOOP_OK : HOOP_AGAIN;
 }
 
+static hoop_result_t connection_make_keys(struct hoop_connection *connection)
+{
+    struct hoop_frame_seal *in = &connection->in;
+    struct hoop_frame_seal *out = &connection->out;
+    hoop_result_t result = hoop_handshake_keys(&connection->handshake, &in->key, &out->key,
+                                               &connection->about.data_key);
+    if (result == HOOP_OK && connection->handshake.encrypts) {
+        result = hoop_aead_create(&in->key, false, &in->aead);
+        result = result == HOOP_OK ? hoop_aead_create(&out->key, true, &out->aead) : result;
+    }
+    return result;
+}
+
 /* The handshake is over. Its messages fit any socket's buffer: if one waits, nobody reads. */
 static void connection_open(struct hoop_connection *connection)
 {
-    hoop_result_t result = hoop_handshake_keys(&connection->handshake, &connection->in.key,
-                                               &connection->out.key, &connection->about.data_key);
+    hoop_result_t result = connection_make_keys(connection);
     if (result == HOOP_OK && connection->queue.count > 0) {
         result = hoop_error(HOOP_REMOTE_ERROR, "%s takes no welcome", connection->about.peer);
     }
@@ -451,6 +463,7 @@ static hoop_result_t connection_know_peer(struct hoop_connection *connection,
             return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for messages");
         }
         hoop_frame_reader_init(connection->reader);
+        connection->handshake.encrypts = hoop_settings()->check == HOOP_CHECK_AEAD;
         return HOOP_OK;
     }
     const hoop_result_t result =

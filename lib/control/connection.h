@@ -4,9 +4,10 @@
  * an abstract SOCK_SEQPACKET socket, whose other end must also have this uid; between machines it
  * is TCP, without descriptors.
  *
- * Over TCP each frame after the proof carries a MAC, so that a man in the middle can read, delay
- * and cut off, but not change anything. The hello says which address the client dialled, and the
- * server compares it with its own, so that a connection cannot be relayed from one port to another.
+ * Over TCP each frame after the proof carries a MAC, so that a man in the middle can delay, cut off
+ * and (unless both ends encrypt) read, but not change anything. The hello says which address the
+ * client dialled, and the server compares it with its own, so that a connection cannot be relayed
+ * from one port to another.
  *
  * If both ends are in one process there is no socket: see hoop_connection_pair().
  *

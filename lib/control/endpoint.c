@@ -20,6 +20,7 @@
 #include "control/endpoint.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/encrypt.h"
 #include "runtime/watch.h"
 #include <assert.h>
 #include <stdio.h>
@@ -380,7 +381,12 @@ static void endpoint_destroy(struct hoop_endpoint *endpoint)
 
 static hoop_result_t endpoint_start(struct hoop_endpoint *endpoint, const struct hoop_ports *ports)
 {
-    hoop_result_t result = hoop_socket_listen(&endpoint->place, ports, &endpoint->fd);
+    const bool encrypts =
+        endpoint->place.address.family != 0 && hoop_settings()->check == HOOP_CHECK_AEAD;
+    hoop_result_t result = encrypts ? hoop_encrypt_load() : HOOP_OK;
+    if (result == HOOP_OK) {
+        result = hoop_socket_listen(&endpoint->place, ports, &endpoint->fd);
+    }
     if (result == HOOP_OK) {
         hoop_place_format(&endpoint->place, endpoint->text, sizeof(endpoint->text));
         result = hoop_timer_create(endpoint_look, endpoint, &endpoint->look);

@@ -13,7 +13,7 @@
  *
  * One message is one packet: a header and the fixed fields of its type, little-endian, naturally
  * aligned, without padding. Between machines the messages form a stream, without descriptors, and
- * after the WELCOME each carries a MAC (frame_io.h).
+ * after the WELCOME each carries a MAC, and may be encrypted (frame_io.h).
  *
  * hoop_frame_check() accepts only messages whose length fits the type, with exactly the descriptors
  * that belong to it, every index below its limit, and every string terminated and free of control
@@ -34,12 +34,13 @@
 #include <stdint.h>
 
 #define HOOP_FRAME_MAGIC 0x706f6f68u /* "hoop" */
-#define HOOP_FRAME_VERSION 19u       /* also of the board's layout (exec/board.h) */
+#define HOOP_FRAME_VERSION 20u       /* also of the board's layout (exec/board.h) */
 #define HOOP_FRAME_MAX_LANES 64u
 #define HOOP_FRAME_MAX_SEGMENT_BYTES (1ull << 40)
 #define HOOP_FRAME_MAX_MS 86400000ull /* a day */
 #define HOOP_FRAME_BLOB_BYTES 128
 #define HOOP_FRAME_WHY_BYTES 160
+#define HOOP_FRAME_MAC_BYTES 16
 
 /* Limits a time to what a message may carry. */
 static inline uint64_t hoop_frame_ms(uint64_t ms)
@@ -82,7 +83,7 @@ struct hoop_frame_header { /* WELCOME, READY and GO consist of it */
     uint16_t version;
     uint32_t bytes; /* of the whole message */
     uint32_t reserved;
-    uint64_t mac; /* over TCP, once the connection is open; else 0 */
+    uint8_t mac[HOOP_FRAME_MAC_BYTES]; /* over TCP, once the connection is open; else 0 */
 };
 
 enum hoop_hello_kind {
@@ -95,6 +96,12 @@ enum hoop_hello_kind {
     HOOP_HELLO_KINDS
 };
 
+struct hoop_frame_nonce {
+    uint32_t encrypts; /* the bytes are a public key of X25519, made for this connection */
+    uint32_t reserved;
+    uint8_t bytes[HOOP_NONCE_BYTES];
+};
+
 struct hoop_frame_hello {
     struct hoop_frame_header header;
     uint32_t kind;
@@ -103,13 +110,13 @@ struct hoop_frame_hello {
     uint32_t from, to;           /* ranks; TO_PARENT: machines; RANK: to is 0 */
     struct hoop_address dialled; /* the server's, as the client dialled it; family 0: Unix socket */
     char rendezvous[HOOP_NAME_BYTES]; /* for the first four kinds */
-    uint8_t nonce[HOOP_NONCE_BYTES];
+    struct hoop_frame_nonce nonce;
 };
 
 struct hoop_frame_challenge {
     struct hoop_frame_header header;
-    uint8_t nonce[HOOP_NONCE_BYTES];
-    uint8_t mac[HOOP_MAC_BYTES]; /* over the hello and the nonce */
+    struct hoop_frame_nonce nonce; /* encrypts only if the client does */
+    uint8_t mac[HOOP_MAC_BYTES];   /* over the hello and the nonce */
 };
 
 struct hoop_frame_proof {

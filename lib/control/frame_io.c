@@ -11,30 +11,66 @@
 
 /* ---- Sealing ------------------------------------------------------------------------------ */
 
-/* The MAC of the next message. Clears the message's own mac first. */
+void hoop_frame_seal_finish(struct hoop_frame_seal *seal)
+{
+    hoop_aead_destroy(seal->aead);
+    hoop_secret_wipe(seal, sizeof(*seal));
+}
+
+/* Type and size, which the header has in clear. */
+static uint32_t seal_part(const struct hoop_frame_header *frame)
+{
+    _Static_assert(sizeof(union hoop_frame) < 1u << 24 && HOOP_FRAME_TYPE_COUNT <= 256,
+                   "both make a part");
+    return (uint32_t)frame->type << 24 | frame->bytes;
+}
+
+static uint8_t *seal_body(struct hoop_frame_header *frame)
+{
+    return (uint8_t *)frame + sizeof(*frame);
+}
+
+/* The MAC of the next message in clear. Clears the message's own mac first. */
 static hoop_result_t seal_compute(const struct hoop_frame_seal *seal,
-                                  struct hoop_frame_header *frame, uint64_t *ret_mac)
+                                  struct hoop_frame_header *frame,
+                                  uint8_t ret_mac[HOOP_FRAME_MAC_BYTES])
 {
     uint8_t mac[HOOP_MAC_BYTES];
-    frame->mac = 0;
+    memset(frame->mac, 0, sizeof(frame->mac));
     const hoop_result_t result = hoop_hmac(&seal->key, "hoop frame", &seal->number,
                                            sizeof(seal->number), frame, frame->bytes, mac);
-    memcpy(ret_mac, mac, sizeof(*ret_mac));
+    memcpy(ret_mac, mac, HOOP_FRAME_MAC_BYTES);
     return result;
 }
 
-/* Checks a received message: is it the next one, from the end that has the key? */
-static hoop_result_t seal_check(struct hoop_frame_seal *seal, union hoop_frame *frame)
+/* Makes a message the next one. */
+static hoop_result_t seal_put(const struct hoop_frame_seal *seal, struct hoop_frame_header *frame)
 {
-    uint64_t mac = 0;
-    const uint64_t said = frame->header.mac;
-    const hoop_result_t result = seal_compute(seal, &frame->header, &mac);
+    return seal->aead == NULL
+               ? seal_compute(seal, frame, frame->mac)
+               : hoop_aead_seal(seal->aead, seal->number, seal_part(frame), seal_body(frame),
+                                frame->bytes - sizeof(*frame), seal_body(frame), frame->mac);
+}
+
+/* Checks a received message, decrypts it, and clears its mac: is it the next one, from the end that
+ * has the key? */
+static hoop_result_t seal_open(struct hoop_frame_seal *seal, struct hoop_frame_header *frame)
+{
+    uint8_t said[HOOP_MAC_BYTES] = {0};
+    uint8_t mac[HOOP_MAC_BYTES] = {0};
+    memcpy(said, frame->mac, sizeof(frame->mac));
+    memset(frame->mac, 0, sizeof(frame->mac));
+    const hoop_result_t result =
+        seal->aead == NULL ? seal_compute(seal, frame, mac)
+                           : hoop_aead_open(seal->aead, seal->number, seal_part(frame),
+                                            seal_body(frame), frame->bytes - sizeof(*frame), said);
+    const bool same = seal->aead != NULL || hoop_mac_equal(mac, said);
     seal->number++;
-    return result != HOOP_OK || mac == said
-               ? result
-               : hoop_error(HOOP_NOT_AUTHENTICATED,
+    return result == HOOP_NOT_AUTHENTICATED || (result == HOOP_OK && !same)
+               ? hoop_error(HOOP_NOT_AUTHENTICATED,
                             "a %s was changed on the way, or belongs to another connection",
-                            hoop_frame_name(frame->header.type));
+                            hoop_frame_name(frame->type))
+               : result;
 }
 
 /* ---- In ----------------------------------------------------------------------------------- */
@@ -155,7 +191,7 @@ static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd
         return HOOP_IN_PROGRESS;
     }
     if (result == HOOP_OK && seal != NULL) {
-        result = seal_check(seal, frame);
+        result = seal_open(seal, &frame->header);
     }
     return result != HOOP_OK ? result : hoop_frame_check_far(frame, reader->bytes);
 }
@@ -173,6 +209,7 @@ hoop_result_t hoop_frame_read(struct hoop_frame_reader *reader, int fd, bool far
 struct queue_letter {
     struct hoop_list_node node;
     uint32_t bytes, sent;
+    bool sealed;
     uint32_t fd_count;
     int fds[HOOP_MAX_FDS]; /* duplicates that it owns */
     _Alignas(struct hoop_frame_header) uint8_t data[];
@@ -301,17 +338,18 @@ static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a freed element has left the list */
     struct queue_letter *letter = queue_letter(queue->waiting.next);
     struct hoop_frame_header *header = (struct hoop_frame_header *)(void *)letter->data;
-    const bool sealed = seal != NULL && letter->sent == 0;
-    if (sealed && seal_compute(seal, header, &header->mac) != HOOP_OK) {
-        return ENOMEM;
+    const bool begins = seal != NULL && letter->sent == 0;
+    if (begins && !letter->sealed && seal_put(seal, header) != HOOP_OK) {
+        return EIO;
     }
+    letter->sealed = begins;
     const ssize_t sent =
         hoop_socket_send(fd, letter->data + letter->sent, letter->bytes - letter->sent, letter->fds,
                          letter->fd_count);
     if (sent < 0) {
         return (int)-sent;
     }
-    if (sealed) { /* only now, since a message that has not begun may still be dropped */
+    if (begins) { /* only now, since a message that has not begun may still be dropped */
         seal->number++;
     }
     letter->sent += (uint32_t)sent;

@@ -9,10 +9,11 @@
  * Writing keeps the order, and holds duplicates of descriptors. A message that was partly sent,
  * which happens only over TCP, is completed, or nothing more is sent.
  *
- * Over TCP every message after the handshake is sealed when its first byte is sent: its header's
- * mac is the first 8 bytes of HMAC-SHA256(key, "hoop frame", number, message), computed with mac 0;
- * each direction counts its messages from 0. So none can be changed, left out, repeated or sent
- * back.
+ * Over TCP every message after the handshake is sealed when its first byte is to be sent: its
+ * header's mac is the first 16 bytes of HMAC-SHA256(key, "hoop frame", number, message), computed
+ * with mac 0; each direction counts its messages from 0. So none can be changed, left out, repeated
+ * or sent back. If both ends encrypt, all but the header is encrypted by AES-256-GCM instead, and
+ * the mac is its tag; the nonce is made of number, type and size.
  *
  * Private to connection.c. Service thread only.
  */
@@ -21,13 +22,18 @@
 
 #include "base/list.h"
 #include "control/handshake.h"
+#include "net/encrypt.h"
 #include "net/socket.h"
 
-/* The key of one direction, and the number of the next message. */
+/* One direction of a connection. */
 struct hoop_frame_seal {
     struct hoop_secret key;
-    uint64_t number;
+    struct hoop_aead *aead; /* NULL: messages are in clear */
+    uint64_t number;        /* of the next message */
 };
+
+/* Wipes the key. */
+void hoop_frame_seal_finish(struct hoop_frame_seal *seal);
 
 /* ---- In ----------------------------------------------------------------------------------- */
 

@@ -1,7 +1,9 @@
 /*
  * The handshake of a control connection as a state machine without I/O. Both ends show that they
  * know the secret, for this hello and these nonces; labels keep one end's answer from serving as
- * the other's.
+ * the other's. If both encrypt (HOOP_CHECK=aead) the nonces are public keys of X25519, and the
+ * connection's keys come from the shared secret, too: who learns the job's secret later cannot read
+ * what was recorded. An end that does not encrypt is found by what it says when it joins.
  *
  *      client  HELLO --> expects CHALLENGE --right: PROOF--> expects WELCOME --> done
  *      server  expects HELLO --admitted: CHALLENGE--> expects PROOF --right: WELCOME--> done
@@ -18,7 +20,9 @@ struct hoop_handshake {
     uint32_t expects;          /* type of the next message; a server begins with HELLO; 0: done */
     const char *peer;          /* for error messages; borrowed */
     bool greets;               /* this end is the client */
-    struct hoop_secret secret; /* a server sets it before it takes a hello; to be wiped */
+    bool encrypts;             /* this end can; once done: both do */
+    struct hoop_secret secret; /* a server sets it before it takes a hello */
+    struct hoop_secret own;    /* private key of X25519, if it encrypts */
     struct hoop_frame_hello hello;
     struct hoop_frame_challenge challenge;
 };
@@ -47,12 +51,14 @@ bool hoop_handshake_expects(const struct hoop_handshake *handshake, uint32_t typ
 hoop_result_t hoop_handshake_take(struct hoop_handshake *handshake, const union hoop_frame *frame,
                                   union hoop_frame *ret_answer);
 
+/* Wipes the secrets. */
+void hoop_handshake_wipe(struct hoop_handshake *handshake);
+
 /*
  * Keys from the secret, the hello and both nonces, once done: for messages from the other end, for
- * messages to it, and for data that are not frames.
+ * messages to it, and for data that are not frames. Wipes `own`.
  */
-hoop_result_t hoop_handshake_keys(const struct hoop_handshake *handshake,
-                                  struct hoop_secret *ret_in, struct hoop_secret *ret_out,
-                                  struct hoop_secret *ret_data);
+hoop_result_t hoop_handshake_keys(struct hoop_handshake *handshake, struct hoop_secret *ret_in,
+                                  struct hoop_secret *ret_out, struct hoop_secret *ret_data);
 
 #endif

@@ -452,7 +452,7 @@ void raw_hello(const struct room *room, union hoop_frame *ret_frame)
     ret_frame->hello.dialled = room->place.address;
     ret_frame->hello.from = 3;
     (void)snprintf(ret_frame->hello.rendezvous, sizeof(ret_frame->hello.rendezvous), "in the room");
-    (void)hoop_random(ret_frame->hello.nonce, sizeof(ret_frame->hello.nonce));
+    (void)hoop_random(ret_frame->hello.nonce.bytes, HOOP_NONCE_BYTES);
 }
 
 void raw_proof(const struct room *room, const union hoop_frame *hello,
@@ -467,9 +467,10 @@ void raw_challenge(const struct room *room, const union hoop_frame *hello,
                    union hoop_frame *ret_challenge)
 {
     hoop_frame_init(ret_challenge, HOOP_FRAME_CHALLENGE);
-    (void)hoop_random(ret_challenge->challenge.nonce, HOOP_NONCE_BYTES);
+    (void)hoop_random(ret_challenge->challenge.nonce.bytes, HOOP_NONCE_BYTES);
     (void)hoop_hmac(&room->secret, "hoop server", hello, sizeof(hello->hello),
-                    ret_challenge->challenge.nonce, HOOP_NONCE_BYTES, ret_challenge->challenge.mac);
+                    &ret_challenge->challenge.nonce, sizeof(struct hoop_frame_nonce),
+                    ret_challenge->challenge.mac);
 }
 
 /* The secret and the counter with which the latest connection seals messages. */
@@ -490,10 +491,10 @@ void raw_seal(const struct room *room, union hoop_frame *frame)
 {
     uint8_t mac[HOOP_MAC_BYTES];
     if (room_is_far(room)) {
-        frame->header.mac = 0;
+        memset(frame->header.mac, 0, sizeof(frame->header.mac));
         (void)hoop_hmac(&raw_session.key, "hoop frame", &raw_session.number,
                         sizeof(raw_session.number), frame, frame->header.bytes, mac);
-        memcpy(&frame->header.mac, mac, sizeof(frame->header.mac));
+        memcpy(frame->header.mac, mac, sizeof(frame->header.mac));
         raw_session.number++;
     }
 }

@@ -2,10 +2,12 @@
  * An attacker between the two ends of a connection, without the secret. Without HOOP_NAT it gets
  * nowhere: both ends notice that one dialled another port than the other listens at. With
  * HOOP_NAT=1, which here stands for an attacker on the way between two machines, the connection is
- * made through it, and then it can only read, and end the connection.
+ * made through it, and then it can only read, and end the connection. With HOOP_CHECK=aead it
+ * cannot read either, not even once it knows the secret.
  */
 #include "base/settings.h"
 #include "control/control_room.h"
+#include "net/encrypt.h"
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,19 +23,46 @@
 #define VICTIM 7u /* which of the client's messages it manipulates */
 #define EARLY 2u  /* hello and proof come first */
 
-enum deed { PASS, FLIP, DROP, REPEAT, REFLECT, FORGE };
+enum deed { PASS, FLIP, DROP, REPEAT, REFLECT, FORGE, WEAKEN };
 
 struct relay {
     enum deed deed;
     int listen_fd;
     struct hoop_place place;
     pthread_t thread;
-    uint32_t said; /* frames that the client has sent so far */
+    uint32_t victim;
+    uint32_t said;     /* frames that the client has sent so far */
+    uint32_t readable; /* messages that came in clear */
+    /* what was recorded */
+    union hoop_frame hello, challenge, message;
 };
 
 static enum room_kind kind;
 static struct room room;
 static struct relay relay;
+
+static bool encrypts(void)
+{
+    return hoop_settings()->check == HOOP_CHECK_AEAD;
+}
+
+static void relay_record(struct relay *r, const union hoop_frame *frame, bool of_client)
+{
+    switch (frame->header.type) {
+    case HOOP_FRAME_HELLO:
+        r->hello = *frame;
+        break;
+    case HOOP_FRAME_CHALLENGE:
+        r->challenge = *frame;
+        break;
+    case HOOP_FRAME_ROSTER_PART:
+        r->message = of_client && r->said == EARLY ? *frame : r->message;
+        r->readable += hoop_frame_check_far(frame, frame->header.bytes) == HOOP_OK;
+        break;
+    default:
+        break;
+    }
+}
 
 /* Passes one frame from `from` to `to`. False: the connection has ended. */
 static bool relay_frame(struct relay *r, int from, int to, bool of_client)
@@ -42,8 +71,10 @@ static bool relay_frame(struct relay *r, int from, int to, bool of_client)
     if (!raw_receive(&room, from, &frame)) {
         return false;
     }
-    const bool victim = of_client && r->said == EARLY + VICTIM;
+    const bool victim =
+        r->deed == WEAKEN ? frame.header.type == r->victim : of_client && r->said == EARLY + VICTIM;
     const size_t bytes = frame.header.bytes;
+    relay_record(r, &frame, of_client);
     r->said += of_client ? 1 : 0;
     if (!victim || r->deed == PASS) {
         return raw_send(to, &frame, bytes, bytes);
@@ -59,6 +90,12 @@ static bool relay_frame(struct relay *r, int from, int to, bool of_client)
         return raw_send(to, &frame, bytes, bytes) && raw_send(to, &frame, bytes, bytes);
     case REFLECT:
         return raw_send(from, &frame, bytes, bytes);
+    case WEAKEN: { /* as if its sender did not encrypt */
+        struct hoop_frame_nonce *nonce =
+            r->victim == HOOP_FRAME_HELLO ? &frame.hello.nonce : &frame.challenge.nonce;
+        nonce->encrypts = 0;
+        return raw_send(to, &frame, bytes, bytes);
+    }
     default: /* DROP */
         return true;
     }
@@ -88,7 +125,7 @@ static int setup(void **state)
     (void)state;
     room_open(&room, kind);
     relay.listen_fd = raw_listen(&room, 5, &relay.place);
-    relay.said = 0;
+    relay.said = relay.readable = 0;
     return relay.listen_fd < 0;
 }
 
@@ -176,6 +213,56 @@ static void test_passed_on(void **state)
     assert_true(room_await(&room, &client.messages, MESSAGES));
     assert_int_equal(client.bad + room.server.bad, 0);
     end(&client);
+    assert_int_equal(relay.readable, encrypts() ? 0 : 2 * MESSAGES);
+}
+
+/* Who learns the secret afterwards computes the keys of connections that were not encrypted from
+ * what he recorded; of others he lacks what X25519 gave both ends. */
+static void test_recorded(void **state)
+{
+    struct party client = {.room = NULL};
+    struct hoop_secret key;
+    struct hoop_aead *aead = NULL;
+    union hoop_frame *const message = &relay.message;
+    (void)state;
+    begin(&client, PASS);
+    assert_true(room_await(&room, &client.opened, 1));
+    party_run(&client, party_send_all);
+    assert_true(room_await(&room, &room.server.messages, MESSAGES));
+    end(&client);
+    assert_int_equal(relay.hello.hello.nonce.encrypts, encrypts());
+    assert_int_equal(relay.challenge.challenge.nonce.encrypts, encrypts());
+    assert_int_equal(hoop_hmac(&room.secret, "hoop key client", &relay.hello,
+                               sizeof(relay.hello.hello), &relay.challenge,
+                               sizeof(relay.challenge.challenge), key.bytes),
+                     HOOP_OK);
+    if (encrypts()) {
+        const size_t header = sizeof(message->header);
+        assert_int_equal(hoop_aead_create(&key, false, &aead), HOOP_OK);
+        assert_int_equal(
+            hoop_aead_open(aead, 0, (uint32_t)message->header.type << 24 | message->header.bytes,
+                           (uint8_t *)message + header, message->header.bytes - header,
+                           message->header.mac),
+            HOOP_NOT_AUTHENTICATED);
+        hoop_aead_destroy(aead);
+    }
+}
+
+/* Nor can it make them believe that the other end does not encrypt. */
+static void test_weakened(void **state)
+{
+    static const uint32_t victims[] = {HOOP_FRAME_HELLO, HOOP_FRAME_CHALLENGE};
+    (void)state;
+    for (size_t i = 0; encrypts() && i < 2; i++) {
+        struct party client = {.room = NULL};
+        relay.victim = victims[i];
+        begin(&client, WEAKEN);
+        assert_true(room_await(&room, &client.closed, 1));
+        assert_int_equal(client.why.code, HOOP_NOT_AUTHENTICATED);
+        assert_non_null(strstr(client.why.text, "could not prove"));
+        assert_int_equal(client.opened + room.server.opened, 0);
+        end(&client);
+    }
 }
 
 /* Not inlined: a compiler that sees both parties might also read the other one, to which its thread
@@ -239,8 +326,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest refused[] = {TEST(test_other_port), TEST(test_rewritten)};
     const struct CMUnitTest between[] = {
-        TEST(test_passed_on), TEST(test_flipped_bit), TEST(test_left_out),
-        TEST(test_repeated),  TEST(test_sent_back),   TEST(test_forged),
+        TEST(test_passed_on), TEST(test_flipped_bit), TEST(test_left_out), TEST(test_repeated),
+        TEST(test_sent_back), TEST(test_forged),      TEST(test_recorded), TEST(test_weakened),
     };
     int failed = 0;
     for (int i = ROOM_TCP4; i <= ROOM_TCP6; i++) {
