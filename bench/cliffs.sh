@@ -7,6 +7,8 @@
 # of place; for each size the fastest round counts. For each number of ranks and collective it prints the largest
 # ratio with its S, and the ratios above the aim. Rounds wait for a quiet moment, unless QUIET=0 is set.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/help.sh"
 
 usage='usage: cliffs.sh BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 3 4 8"] [-c "all_reduce ..."] [-e MiB]'
 build=${1:?$usage}

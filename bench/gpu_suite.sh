@@ -8,6 +8,8 @@
 #
 # 77: no GPU, or no nvcc for it; the line before says which. Steps that have not begun after 8 minutes have failed.
 set -euo pipefail
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/help.sh"
 cd "$(dirname "$(readlink -f "$0")")/.."
 export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/cuda/bin
 arch=

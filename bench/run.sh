@@ -5,6 +5,8 @@
 #
 # Returns 1 if a figure could not be measured. Without an MPI, or Gloo, the comparison with it is left out.
 set -u
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/help.sh"
 
 build=${1:?usage: run.sh BUILD_DIR}
 here=$(dirname "$0")

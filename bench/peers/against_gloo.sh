@@ -4,6 +4,8 @@
 # With the Python package of this tree, BUILD_DIR's library, and the torch of python/torch_env.sh. Prints each aim
 # as met or not met. 77: torch is not available; the line before says why.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 build=$(readlink -f "${1:?usage: against_gloo.sh BUILD_DIR [ROUNDS]}")
 shift

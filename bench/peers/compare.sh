@@ -11,6 +11,8 @@
 # the iterations) that is meaningful even on a busy machine. Neither side is pinned, except by its launcher. Gloo
 # is compared by all_reduce only, and runs over TCP loopback: set HOOP_TRANSPORT=tcp to compare like with like.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 usage='usage: compare.sh mpi|gloo|OTHER_BUILD_DIR BUILD_DIR [-c collective] [-n ranks] [-r rounds] [-i iterations] [-m] [-R 0|1|2] [size ...]'
 peer=${1:?$usage}

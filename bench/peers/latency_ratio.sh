@@ -6,6 +6,8 @@
 # Both are pinned to the same two CPUs, if the process may use two. Prints the medians over the rounds and
 # their ratios. Rounds during which other work runs are skipped, unless QUIET=0 is set.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 build=${1:?usage: latency_ratio.sh BUILD_DIR [rounds]}
 rounds=${2:-7}

@@ -9,6 +9,8 @@
 # as 1gbit; 0: no limit. Only root can make namespaces. All ranks share the CPUs of this machine: with a rate the
 # network is measured, without one the CPUs' work.
 set -u
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 usage='usage: machines.sh BUILD_DIR [-m machines] [-n ranks] [-l rate] [-a "ring auto"] [-c collective] [-r rounds] [size ...]'
 build=$(readlink -f "${1:?$usage}")

@@ -10,6 +10,8 @@
 # Intel's has no compiler wrapper: its programs are built with MPICH's, with which it shares the ABI.
 # I_MPI_FABRICS is shm unless it is set. Needs python3 with venv, and a network.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 dir=${1:?usage: make-mpi-env.sh DIR}
 mkdir -p "$dir"

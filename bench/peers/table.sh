@@ -11,6 +11,8 @@
 # 2 ranks, 1.3 from 64 KiB on (plain memory; 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for
 # all_reduce, else 1.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]'
 mpis=${1:?$usage}
