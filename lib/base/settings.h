@@ -74,8 +74,8 @@ enum hoop_check { HOOP_CHECK_SUM, HOOP_CHECK_CRC32C, HOOP_CHECK_OFF, HOOP_CHECK_
            "ranks")                                                                                \
     CHOICE(check, "HOOP_CHECK", HOOP_CHECK_SUM, "sum crc32c off aead",                             \
            "how the receiver checks what came over a network: sum and crc32c find accidents; "     \
-           "aead: all between machines is encrypted (AES-256-GCM), and forgeries are found, over " \
-           "TCP only; the same on all ranks")
+           "aead: data and control messages between machines are encrypted (AES-256-GCM), and "    \
+           "forgeries are found, over TCP only; the same on all ranks")
 
 #define HOOP_SETTINGS(NUMBER, CHOICE, STRING, SECRET)                                              \
     CHOICE(debug, "HOOP_DEBUG", HOOP_LOG_WARN, "none error warn info trace", "what is logged")     \

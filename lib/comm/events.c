@@ -17,6 +17,7 @@ static void events_free(struct hoop_event *event)
 {
     if (event != NULL && event->kind == HOOP_EVENT_SOCKET) {
         hoop_fork_close(event->fd);
+        hoop_secret_wipe(&event->key, sizeof(event->key));
     }
     free(event);
 }

@@ -40,8 +40,7 @@ struct hoop_connection {
     struct hoop_watch *watch;
     struct hoop_timer *timer; /* to retry, to close, or without a socket to read */
     enum connection_state state;
-    bool retrying, destroyed;
-    bool broken;                   /* send nothing more, read to the end */
+    bool retrying, destroyed, broken; /* broken: send nothing more, read to the end */
     struct hoop_connection *other; /* the other end, if it is in this process and has not ended */
     struct hoop_connection_about about;
     struct hoop_handshake handshake;
@@ -293,33 +292,30 @@ static hoop_result_t connection_admit(struct hoop_connection *connection,
     return secret != NULL ? HOOP_OK : HOOP_AGAIN;
 }
 
+/* The handshake is over. Its messages fit any socket's buffer: if one waits, nobody reads. */
+static void connection_open(struct hoop_connection *connection)
+{
+    if (connection->queue.count > 0) {
+        hoop_connection_refuse(connection, hoop_error(HOOP_REMOTE_ERROR, "%s takes no welcome",
+                                                      connection->about.peer));
+        return;
+    }
+    connection->state = CONNECTION_OPEN;
+    connection->owner->opened(connection->arg, connection);
+    connection_flush(connection);
+}
+
 static hoop_result_t connection_make_keys(struct hoop_connection *connection)
 {
     struct hoop_frame_seal *in = &connection->in;
     struct hoop_frame_seal *out = &connection->out;
     hoop_result_t result = hoop_handshake_keys(&connection->handshake, &in->key, &out->key,
                                                &connection->about.data_key);
-    if (result == HOOP_OK && connection->handshake.encrypts) {
+    if (result == HOOP_OK && connection->handshake.hello.encrypts != 0) {
         result = hoop_aead_create(&in->key, false, &in->aead);
         result = result == HOOP_OK ? hoop_aead_create(&out->key, true, &out->aead) : result;
     }
     return result;
-}
-
-/* The handshake is over. Its messages fit any socket's buffer: if one waits, nobody reads. */
-static void connection_open(struct hoop_connection *connection)
-{
-    hoop_result_t result = connection_make_keys(connection);
-    if (result == HOOP_OK && connection->queue.count > 0) {
-        result = hoop_error(HOOP_REMOTE_ERROR, "%s takes no welcome", connection->about.peer);
-    }
-    if (result != HOOP_OK) {
-        hoop_connection_refuse(connection, result);
-        return;
-    }
-    connection->state = CONNECTION_OPEN;
-    connection->owner->opened(connection->arg, connection);
-    connection_flush(connection);
 }
 
 /* Handles a message that comes before the connection is open. */
@@ -335,6 +331,10 @@ static void connection_shake(struct hoop_connection *connection, const union hoo
     }
     answer.header.bytes = 0;
     result = hoop_handshake_take(handshake, frame, &answer);
+    if (result == HOOP_OK && handshake->expects == 0) {
+        /* before the welcome, which cannot be taken back */
+        result = connection_make_keys(connection);
+    }
     if (result != HOOP_OK) {
         connection_end(connection, false, result);
         return;
@@ -463,7 +463,6 @@ static hoop_result_t connection_know_peer(struct hoop_connection *connection,
             return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for messages");
         }
         hoop_frame_reader_init(connection->reader);
-        connection->handshake.encrypts = hoop_settings()->check == HOOP_CHECK_AEAD;
         return HOOP_OK;
     }
     const hoop_result_t result =
@@ -537,6 +536,7 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     if (dialled != NULL) {
         greeting.dialled = *dialled;
         greeting.dialled.scope = 0; /* interface indices differ between machines */
+        greeting.encrypts = hoop_settings()->check == HOOP_CHECK_AEAD;
         connection->state = CONNECTION_CONNECTING;
     }
     /* waits in the queue until the socket is connected */

@@ -5,7 +5,7 @@
  * is TCP, without descriptors.
  *
  * Over TCP each frame after the proof carries a MAC, so that a man in the middle can delay, cut off
- * and (unless both ends encrypt) read, but not change anything. The hello says which address the
+ * and (unless they are encrypted) read, but not change anything. The hello says which address the
  * client dialled, and the server compares it with its own, so that a connection cannot be relayed
  * from one port to another.
  *

@@ -26,11 +26,6 @@ static const char *frame_check_nothing(const union hoop_frame *frame)
     return NULL;
 }
 
-static bool frame_nonce_ok(const struct hoop_frame_nonce *nonce)
-{
-    return nonce->encrypts <= 1 && nonce->reserved == 0;
-}
-
 static const char *frame_check_hello(const union hoop_frame *frame)
 {
     const struct hoop_frame_hello *m = &frame->hello;
@@ -42,13 +37,8 @@ static const char *frame_check_hello(const union hoop_frame *frame)
            : !FRAME_STRING_OK(m->rendezvous)                ? "rendezvous"
            : !hoop_address_is_valid(&m->dialled)            ? "dialled"
            : m->lane >= lanes                               ? "lane"
-           : !frame_nonce_ok(&m->nonce)                     ? "nonce"
+           : m->encrypts > 1 || m->reserved != 0            ? "encrypts"
                                                             : NULL;
-}
-
-static const char *frame_check_challenge(const union hoop_frame *frame)
-{
-    return frame_nonce_ok(&frame->challenge.nonce) ? NULL : "nonce";
 }
 
 static const char *frame_check_fail(const union hoop_frame *frame)
@@ -204,7 +194,7 @@ static const struct frame_form {
     frame_check_fn *check;
 } frame_forms[HOOP_FRAME_TYPE_COUNT] = {
     FRAME_FORM(HELLO, hello, hello),
-    FRAME_FORM(CHALLENGE, challenge, challenge),
+    FRAME_FORM(CHALLENGE, challenge, nothing),
     FRAME_FORM(PROOF, proof, nothing),
     FRAME_FORM(WELCOME, header, nothing),
     FRAME_FORM(REJECT, failure, reject),

@@ -96,12 +96,6 @@ enum hoop_hello_kind {
     HOOP_HELLO_KINDS
 };
 
-struct hoop_frame_nonce {
-    uint32_t encrypts; /* the bytes are a public key of X25519, made for this connection */
-    uint32_t reserved;
-    uint8_t bytes[HOOP_NONCE_BYTES];
-};
-
 struct hoop_frame_hello {
     struct hoop_frame_header header;
     uint32_t kind;
@@ -110,13 +104,15 @@ struct hoop_frame_hello {
     uint32_t from, to;           /* ranks; TO_PARENT: machines; RANK: to is 0 */
     struct hoop_address dialled; /* the server's, as the client dialled it; family 0: Unix socket */
     char rendezvous[HOOP_NAME_BYTES]; /* for the first four kinds */
-    struct hoop_frame_nonce nonce;
+    uint32_t encrypts; /* over TCP: the nonces are public keys of X25519, made for the connection */
+    uint32_t reserved;
+    uint8_t nonce[HOOP_NONCE_BYTES];
 };
 
 struct hoop_frame_challenge {
     struct hoop_frame_header header;
-    struct hoop_frame_nonce nonce; /* encrypts only if the client does */
-    uint8_t mac[HOOP_MAC_BYTES];   /* over the hello and the nonce */
+    uint8_t nonce[HOOP_NONCE_BYTES];
+    uint8_t mac[HOOP_MAC_BYTES]; /* over the hello and the nonce */
 };
 
 struct hoop_frame_proof {

@@ -12,7 +12,7 @@
  * Over TCP every message after the handshake is sealed when its first byte is to be sent: its
  * header's mac is the first 16 bytes of HMAC-SHA256(key, "hoop frame", number, message), computed
  * with mac 0; each direction counts its messages from 0. So none can be changed, left out, repeated
- * or sent back. If both ends encrypt, all but the header is encrypted by AES-256-GCM instead, and
+ * or sent back. If the client encrypts, all but the header is encrypted by AES-256-GCM instead, and
  * the mac is its tag; the nonce is made of number, type and size.
  *
  * Private to connection.c. Service thread only.

@@ -22,24 +22,15 @@ static hoop_result_t handshake_prove(const struct hoop_handshake *handshake,
                          sizeof(handshake->challenge), ret_mac);
 }
 
-/* The server's answer to a hello with this nonce of its own. */
-static hoop_result_t handshake_answer(const struct hoop_handshake *handshake,
-                                      const struct hoop_frame_nonce *nonce,
-                                      uint8_t ret_mac[HOOP_MAC_BYTES])
-{
-    return handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, nonce, sizeof(*nonce), ret_mac);
-}
-
 static hoop_result_t handshake_make_nonce(struct hoop_handshake *handshake,
-                                          struct hoop_frame_nonce *ret)
+                                          uint8_t ret_nonce[HOOP_NONCE_BYTES])
 {
     _Static_assert(HOOP_NONCE_BYTES == HOOP_X25519_BYTES, "a public key is a nonce");
-    *ret = (struct hoop_frame_nonce){.encrypts = handshake->encrypts};
-    if (!handshake->encrypts) {
-        return hoop_random(ret->bytes, sizeof(ret->bytes));
+    if (handshake->hello.encrypts == 0) {
+        return hoop_random(ret_nonce, HOOP_NONCE_BYTES);
     }
     const hoop_result_t result = hoop_random(&handshake->own, sizeof(handshake->own));
-    return result == HOOP_OK ? hoop_x25519_public(&handshake->own, ret->bytes) : result;
+    return result == HOOP_OK ? hoop_x25519_public(&handshake->own, ret_nonce) : result;
 }
 
 hoop_result_t hoop_handshake_keys(struct hoop_handshake *handshake, struct hoop_secret *ret_in,
@@ -53,12 +44,11 @@ hoop_result_t hoop_handshake_keys(struct hoop_handshake *handshake, struct hoop_
         struct hoop_frame_challenge challenge;
         struct hoop_secret shared;
     } said = {.challenge = handshake->challenge};
-    const size_t bytes = handshake->encrypts ? sizeof(said) : sizeof(said.challenge);
-    const struct hoop_frame_nonce *other =
-        greets ? &handshake->challenge.nonce : &handshake->hello.nonce;
-    hoop_result_t result = handshake->encrypts
-                               ? hoop_x25519_shared(&handshake->own, other->bytes, &said.shared)
-                               : HOOP_OK;
+    const bool encrypts = handshake->hello.encrypts != 0;
+    const size_t bytes = encrypts ? sizeof(said) : sizeof(said.challenge);
+    const uint8_t *other = greets ? handshake->challenge.nonce : handshake->hello.nonce;
+    hoop_result_t result =
+        encrypts ? hoop_x25519_shared(&handshake->own, other, &said.shared) : HOOP_OK;
     assert(handshake->expects == 0);
     for (size_t i = 0; result == HOOP_OK && i < sizeof(keys) / sizeof(keys[0]); i++) {
         result = handshake_mac(handshake, labels[i], &said, bytes, keys[i]->bytes);
@@ -99,11 +89,11 @@ static hoop_result_t handshake_take_hello(struct hoop_handshake *handshake,
 {
     struct hoop_frame_challenge *challenge = &ret->challenge;
     handshake->hello = *hello;
-    handshake->encrypts &= hello->nonce.encrypts != 0;
     hoop_frame_init(ret, HOOP_FRAME_CHALLENGE);
-    hoop_result_t result = handshake_make_nonce(handshake, &challenge->nonce);
+    hoop_result_t result = handshake_make_nonce(handshake, challenge->nonce);
     if (result == HOOP_OK) {
-        result = handshake_answer(handshake, &challenge->nonce, challenge->mac);
+        result = handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce,
+                               HOOP_NONCE_BYTES, challenge->mac);
     }
     handshake->challenge = *challenge;
     handshake->expects = HOOP_FRAME_PROOF;
@@ -136,7 +126,7 @@ hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
     handshake->hello = *hello;
     handshake->hello.header = frame.header;
     handshake->secret = *secret;
-    return handshake_make_nonce(handshake, &handshake->hello.nonce);
+    return handshake_make_nonce(handshake, handshake->hello.nonce);
 }
 
 static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
@@ -144,15 +134,14 @@ static hoop_result_t handshake_take_challenge(struct hoop_handshake *handshake,
                                               union hoop_frame *ret)
 {
     uint8_t mac[HOOP_MAC_BYTES];
-    const bool encrypts = challenge->nonce.encrypts != 0;
-    if (handshake_answer(handshake, &challenge->nonce, mac) != HOOP_OK ||
-        !hoop_mac_equal(mac, challenge->mac) || (encrypts && !handshake->encrypts)) {
+    if (handshake_mac(handshake, HANDSHAKE_LABEL_SERVER, challenge->nonce, HOOP_NONCE_BYTES, mac) !=
+            HOOP_OK ||
+        !hoop_mac_equal(mac, challenge->mac)) {
         return hoop_error(HOOP_NOT_AUTHENTICATED,
                           "%s could not prove that it knows this job's secret", handshake->peer);
     }
     hoop_frame_init(ret, HOOP_FRAME_PROOF);
     handshake->challenge = *challenge;
-    handshake->encrypts = encrypts;
     handshake->expects = HOOP_FRAME_WELCOME;
     return handshake_prove(handshake, ret->proof.mac);
 }

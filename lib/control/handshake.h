@@ -1,9 +1,9 @@
 /*
  * The handshake of a control connection as a state machine without I/O. Both ends show that they
  * know the secret, for this hello and these nonces; labels keep one end's answer from serving as
- * the other's. If both encrypt (HOOP_CHECK=aead) the nonces are public keys of X25519, and the
- * connection's keys come from the shared secret, too: who learns the job's secret later cannot read
- * what was recorded. An end that does not encrypt is found by what it says when it joins.
+ * the other's. If the client encrypts (HOOP_CHECK=aead) the server does, too: the nonces are public
+ * keys of X25519, and the connection's keys come from the shared secret as well, so that who learns
+ * the job's secret later cannot read what was recorded.
  *
  *      client  HELLO --> expects CHALLENGE --right: PROOF--> expects WELCOME --> done
  *      server  expects HELLO --admitted: CHALLENGE--> expects PROOF --right: WELCOME--> done
@@ -20,14 +20,14 @@ struct hoop_handshake {
     uint32_t expects;          /* type of the next message; a server begins with HELLO; 0: done */
     const char *peer;          /* for error messages; borrowed */
     bool greets;               /* this end is the client */
-    bool encrypts;             /* this end can; once done: both do */
     struct hoop_secret secret; /* a server sets it before it takes a hello */
     struct hoop_secret own;    /* private key of X25519, if it encrypts */
     struct hoop_frame_hello hello;
     struct hoop_frame_challenge challenge;
 };
 
-/* Client: makes the hello to send, with a header and a fresh nonce. */
+/* Client: makes the hello to send, with a header and a fresh nonce. hello says whether it encrypts,
+ * which over TCP only it may. */
 hoop_result_t hoop_handshake_greet(struct hoop_handshake *handshake,
                                    const struct hoop_frame_hello *hello,
                                    const struct hoop_secret *secret);

@@ -1,10 +1,11 @@
 /*
  * AES-256-GCM and X25519 by OpenSSL's EVP (see encrypt.h).
  *
- * EVP needs OpenSSL's global state (base/crypto.c says why hoop avoids that). Here it is a library
- * context of hoop's own, which OPENSSL_cleanup() does not free: a thread may still be sending while
- * the program runs exit(). If nobody has set up OpenSSL before, it is told not to clean up at exit
- * at all.
+ * EVP needs OpenSSL's global state (base/crypto.c says why hoop avoids that), which the program may
+ * have set up: then OPENSSL_cleanup() frees it at exit, while threads may still send or connect.
+ * Ciphers go on working, since they are of a library context of hoop's own; keys of X25519 do not,
+ * so none are made any more once exit() has begun. If nobody has set up OpenSSL before, it is told
+ * not to clean up at all.
  */
 #include "net/encrypt.h"
 #include <dlfcn.h>
@@ -48,9 +49,12 @@ static struct {
 #undef ENCRYPT_FIELD
 } openssl;
 static OSSL_LIB_CTX *encrypt_context;
-static EVP_CIPHER *encrypt_cipher; /* NULL: absent */
-static char encrypt_absence[128];  /* why */
+static EVP_CIPHER *encrypt_cipher;
+static bool encrypt_works;
+static char encrypt_absence[128]; /* why */
 static pthread_once_t encrypt_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t x25519_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool x25519_over; /* under the lock: the program is exiting */
 
 /* ---- OpenSSL -------------------------------------------------------------------------------- */
 
@@ -75,6 +79,35 @@ static const char *encrypt_bind(void *library)
     return NULL;
 }
 
+/* OPENSSL_cleanup() was registered before this, if at all, so it runs after it. */
+static void x25519_end(void)
+{
+    pthread_mutex_lock(&x25519_lock);
+    x25519_over = true;
+    pthread_mutex_unlock(&x25519_lock);
+}
+
+/* NULL: OpenSSL has no memory. To be freed. */
+static EVP_PKEY *x25519_own(const struct hoop_secret *own)
+{
+    return openssl.EVP_PKEY_new_raw_private_key_ex(encrypt_context, "X25519", NULL, own->bytes,
+                                                   sizeof(own->bytes));
+}
+
+/* Tries what is needed. */
+static bool encrypt_try(void)
+{
+    static const struct hoop_secret any;
+    encrypt_context = openssl.OSSL_LIB_CTX_new();
+    if (encrypt_context == NULL || atexit(x25519_end) != 0) {
+        return false;
+    }
+    EVP_PKEY *const key = x25519_own(&any);
+    encrypt_cipher = openssl.EVP_CIPHER_fetch(encrypt_context, "AES-256-GCM", NULL);
+    openssl.EVP_PKEY_free(key);
+    return key != NULL && encrypt_cipher != NULL;
+}
+
 /* Neither the library nor its context is ever closed. */
 static void encrypt_load(void)
 {
@@ -88,23 +121,19 @@ static void encrypt_load(void)
         return;
     }
     (void)openssl.OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
-    encrypt_context = openssl.OSSL_LIB_CTX_new();
-    if (encrypt_context != NULL) {
-        encrypt_cipher = openssl.EVP_CIPHER_fetch(encrypt_context, "AES-256-GCM", NULL);
-    }
-    if (encrypt_cipher == NULL) {
+    encrypt_works = encrypt_try();
+    if (!encrypt_works) {
         (void)snprintf(encrypt_absence, sizeof(encrypt_absence),
-                       ENCRYPT_LIBRARY " offers no AES-256-GCM");
+                       ENCRYPT_LIBRARY " offers no AES-256-GCM or no X25519");
     }
 }
 
 hoop_result_t hoop_encrypt_load(void)
 {
     (void)pthread_once(&encrypt_once, encrypt_load);
-    return encrypt_cipher != NULL
-               ? HOOP_OK
-               : hoop_error(HOOP_UNSUPPORTED, "HOOP_CHECK=aead needs OpenSSL 3: %s",
-                            encrypt_absence);
+    return encrypt_works ? HOOP_OK
+                         : hoop_error(HOOP_UNSUPPORTED, "HOOP_CHECK=aead needs OpenSSL 3: %s",
+                                      encrypt_absence);
 }
 
 /* ---- AES-256-GCM ---------------------------------------------------------------------------- */
@@ -184,48 +213,69 @@ hoop_result_t hoop_aead_open(struct hoop_aead *aead, uint64_t number, uint32_t p
 
 /* ---- X25519 ---------------------------------------------------------------------------------- */
 
-/* NULL: OpenSSL has no memory, or no X25519. To be freed. */
-static EVP_PKEY *x25519_own(const struct hoop_secret *own)
+/* Begins work with the key: makes it. Holds the lock until x25519_finish(), whatever the result. */
+static hoop_result_t x25519_begin(const struct hoop_secret *own, EVP_PKEY **ret_key)
 {
-    return openssl.EVP_PKEY_new_raw_private_key_ex(encrypt_context, "X25519", NULL, own->bytes,
-                                                   sizeof(own->bytes));
+    const hoop_result_t result = hoop_encrypt_load();
+    *ret_key = NULL;
+    pthread_mutex_lock(&x25519_lock);
+    if (result == HOOP_OK && !x25519_over) {
+        *ret_key = x25519_own(own);
+    }
+    return result != HOOP_OK  ? result
+           : x25519_over      ? hoop_error(HOOP_SYSTEM_ERROR, "this process is exiting")
+           : *ret_key == NULL ? hoop_error(HOOP_OUT_OF_MEMORY, "OpenSSL has no memory for a key")
+                              : HOOP_OK;
+}
+
+static void x25519_finish(EVP_PKEY *key)
+{
+    if (key != NULL) {
+        openssl.EVP_PKEY_free(key);
+    }
+    pthread_mutex_unlock(&x25519_lock);
 }
 
 hoop_result_t hoop_x25519_public(const struct hoop_secret *own,
                                  uint8_t ret_public[HOOP_X25519_BYTES])
 {
+    EVP_PKEY *key = NULL;
     size_t bytes = HOOP_X25519_BYTES;
-    const hoop_result_t result = hoop_encrypt_load();
-    if (result != HOOP_OK) {
-        return result;
+    hoop_result_t result = x25519_begin(own, &key);
+    if (result == HOOP_OK && openssl.EVP_PKEY_get_raw_public_key(key, ret_public, &bytes) != 1) {
+        result = hoop_error(HOOP_INTERNAL_ERROR, "OpenSSL failed to make an X25519 key");
     }
-    EVP_PKEY *const key = x25519_own(own);
-    const bool done =
-        key != NULL && openssl.EVP_PKEY_get_raw_public_key(key, ret_public, &bytes) == 1;
-    openssl.EVP_PKEY_free(key);
-    return done ? HOOP_OK : hoop_error(HOOP_UNSUPPORTED, ENCRYPT_LIBRARY " makes no X25519 key");
+    x25519_finish(key);
+    return result;
+}
+
+/* The derivation, which fails only if the other key is none. */
+static hoop_result_t x25519_derive(EVP_PKEY *key, EVP_PKEY *other, struct hoop_secret *ret_shared)
+{
+    size_t bytes = sizeof(ret_shared->bytes);
+    EVP_PKEY_CTX *const context = openssl.EVP_PKEY_CTX_new_from_pkey(encrypt_context, key, NULL);
+    if (context == NULL || other == NULL || openssl.EVP_PKEY_derive_init(context) != 1) {
+        openssl.EVP_PKEY_CTX_free(context);
+        return hoop_error(HOOP_OUT_OF_MEMORY, "OpenSSL has no memory for a key");
+    }
+    const bool done = openssl.EVP_PKEY_derive_set_peer(context, other) == 1 &&
+                      openssl.EVP_PKEY_derive(context, ret_shared->bytes, &bytes) == 1;
+    openssl.EVP_PKEY_CTX_free(context);
+    return done ? HOOP_OK : hoop_error(HOOP_NOT_AUTHENTICATED, "its public key is none");
 }
 
 hoop_result_t hoop_x25519_shared(const struct hoop_secret *own,
                                  const uint8_t other[HOOP_X25519_BYTES],
                                  struct hoop_secret *ret_shared)
 {
-    size_t bytes = sizeof(ret_shared->bytes);
-    const hoop_result_t result = hoop_encrypt_load();
-    if (result != HOOP_OK) {
-        return result;
+    EVP_PKEY *key = NULL;
+    hoop_result_t result = x25519_begin(own, &key);
+    if (result == HOOP_OK) {
+        EVP_PKEY *const peer = openssl.EVP_PKEY_new_raw_public_key_ex(
+            encrypt_context, "X25519", NULL, other, HOOP_X25519_BYTES);
+        result = x25519_derive(key, peer, ret_shared);
+        openssl.EVP_PKEY_free(peer);
     }
-    EVP_PKEY *const key = x25519_own(own);
-    EVP_PKEY *const peer = openssl.EVP_PKEY_new_raw_public_key_ex(encrypt_context, "X25519", NULL,
-                                                                  other, HOOP_X25519_BYTES);
-    EVP_PKEY_CTX *const context =
-        key != NULL ? openssl.EVP_PKEY_CTX_new_from_pkey(encrypt_context, key, NULL) : NULL;
-    const bool done = peer != NULL && context != NULL &&
-                      openssl.EVP_PKEY_derive_init(context) == 1 &&
-                      openssl.EVP_PKEY_derive_set_peer(context, peer) == 1 &&
-                      openssl.EVP_PKEY_derive(context, ret_shared->bytes, &bytes) == 1;
-    openssl.EVP_PKEY_CTX_free(context);
-    openssl.EVP_PKEY_free(peer);
-    openssl.EVP_PKEY_free(key);
-    return done ? HOOP_OK : hoop_error(HOOP_NOT_AUTHENTICATED, "its X25519 key is none");
+    x25519_finish(key);
+    return result;
 }

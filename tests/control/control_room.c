@@ -2,6 +2,7 @@
 #include "control/control_room.h"
 #include "base/clock.h"
 #include "harness/fds.h"
+#include "net/encrypt.h"
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -445,6 +446,22 @@ bool raw_ended(int fd)
     return got == 0 || errno == ECONNRESET || errno == EPIPE;
 }
 
+/* What the latest connection seals messages with. */
+static struct {
+    bool encrypts;
+    struct hoop_secret own, key;
+    uint64_t number;
+} raw_session;
+
+static void raw_nonce(bool encrypts, uint8_t ret_nonce[HOOP_NONCE_BYTES])
+{
+    (void)hoop_random(&raw_session.own, sizeof(raw_session.own));
+    memcpy(ret_nonce, &raw_session.own, HOOP_NONCE_BYTES);
+    if (encrypts) {
+        (void)hoop_x25519_public(&raw_session.own, ret_nonce);
+    }
+}
+
 void raw_hello(const struct room *room, union hoop_frame *ret_frame)
 {
     hoop_frame_init(ret_frame, HOOP_FRAME_HELLO);
@@ -452,7 +469,8 @@ void raw_hello(const struct room *room, union hoop_frame *ret_frame)
     ret_frame->hello.dialled = room->place.address;
     ret_frame->hello.from = 3;
     (void)snprintf(ret_frame->hello.rendezvous, sizeof(ret_frame->hello.rendezvous), "in the room");
-    (void)hoop_random(ret_frame->hello.nonce.bytes, HOOP_NONCE_BYTES);
+    ret_frame->hello.encrypts = room_is_far(room) && hoop_settings()->check == HOOP_CHECK_AEAD;
+    raw_nonce(ret_frame->hello.encrypts != 0, ret_frame->hello.nonce);
 }
 
 void raw_proof(const struct room *room, const union hoop_frame *hello,
@@ -467,30 +485,42 @@ void raw_challenge(const struct room *room, const union hoop_frame *hello,
                    union hoop_frame *ret_challenge)
 {
     hoop_frame_init(ret_challenge, HOOP_FRAME_CHALLENGE);
-    (void)hoop_random(ret_challenge->challenge.nonce.bytes, HOOP_NONCE_BYTES);
+    raw_nonce(hello->hello.encrypts != 0, ret_challenge->challenge.nonce);
     (void)hoop_hmac(&room->secret, "hoop server", hello, sizeof(hello->hello),
-                    &ret_challenge->challenge.nonce, sizeof(struct hoop_frame_nonce),
-                    ret_challenge->challenge.mac);
+                    ret_challenge->challenge.nonce, HOOP_NONCE_BYTES, ret_challenge->challenge.mac);
 }
 
-/* The secret and the counter with which the latest connection seals messages. */
-static struct {
-    struct hoop_secret key;
-    uint64_t number;
-} raw_session;
-
-static void raw_derive(const struct room *room, const char *label, const union hoop_frame *hello,
+static void raw_derive(const struct room *room, bool greets, const union hoop_frame *hello,
                        const union hoop_frame *challenge)
 {
+    struct {
+        struct hoop_frame_challenge challenge;
+        struct hoop_secret shared;
+    } said = {.challenge = challenge->challenge};
+    raw_session.encrypts = hello->hello.encrypts != 0;
     raw_session.number = 0;
-    (void)hoop_hmac(&room->secret, label, hello, sizeof(hello->hello), challenge,
-                    sizeof(challenge->challenge), raw_session.key.bytes);
+    if (raw_session.encrypts) {
+        (void)hoop_x25519_shared(&raw_session.own,
+                                 greets ? challenge->challenge.nonce : hello->hello.nonce,
+                                 &said.shared);
+    }
+    (void)hoop_hmac(
+        &room->secret, greets ? "hoop key client" : "hoop key server", hello, sizeof(hello->hello),
+        &said, raw_session.encrypts ? sizeof(said) : sizeof(said.challenge), raw_session.key.bytes);
 }
 
 void raw_seal(const struct room *room, union hoop_frame *frame)
 {
     uint8_t mac[HOOP_MAC_BYTES];
-    if (room_is_far(room)) {
+    if (room_is_far(room) && raw_session.encrypts) {
+        struct hoop_aead *aead = NULL;
+        uint8_t *const body = (uint8_t *)frame + sizeof(frame->header);
+        (void)hoop_aead_create(&raw_session.key, true, &aead);
+        (void)hoop_aead_seal(aead, raw_session.number++,
+                             (uint32_t)frame->header.type << 24 | frame->header.bytes, body,
+                             frame->header.bytes - sizeof(frame->header), body, frame->header.mac);
+        hoop_aead_destroy(aead);
+    } else if (room_is_far(room)) {
         memset(frame->header.mac, 0, sizeof(frame->header.mac));
         (void)hoop_hmac(&raw_session.key, "hoop frame", &raw_session.number,
                         sizeof(raw_session.number), frame, frame->header.bytes, mac);
@@ -510,7 +540,7 @@ bool raw_shake(const struct room *room, int fd, size_t step)
         return false;
     }
     raw_proof(room, &hello, &answer, &proof);
-    raw_derive(room, "hoop key client", &hello, &answer);
+    raw_derive(room, true, &hello, &answer);
     return raw_send(fd, &proof, proof.header.bytes, step) && raw_receive(room, fd, &answer) &&
            answer.header.type == HOOP_FRAME_WELCOME;
 }
@@ -524,7 +554,7 @@ bool raw_serve(const struct room *room, int fd)
         return false;
     }
     raw_challenge(room, &hello, &challenge);
-    raw_derive(room, "hoop key server", &hello, &challenge);
+    raw_derive(room, false, &hello, &challenge);
     return raw_send(fd, &challenge, challenge.header.bytes, sizeof(challenge)) &&
            raw_receive(room, fd, &proof) && proof.header.type == HOOP_FRAME_PROOF;
 }

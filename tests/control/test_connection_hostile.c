@@ -206,7 +206,7 @@ static void test_replay(void **state)
     int fd = raw_connect(&room);
     assert_true(raw_send(fd, &hello, hello.header.bytes, sizeof(hello)));
     assert_true(raw_receive(&room, fd, &answer));
-    memcpy(nonce, answer.challenge.nonce.bytes, sizeof(nonce));
+    memcpy(nonce, answer.challenge.nonce, sizeof(nonce));
     raw_proof(&room, &hello, &answer, &proof);
     close(fd); /* without sending the proof */
     for (int round = 0; round < 3; round++) {
@@ -214,7 +214,7 @@ static void test_replay(void **state)
         assert_true(raw_send(fd, &hello, hello.header.bytes, sizeof(hello)));
         assert_true(raw_receive(&room, fd, &answer));
         assert_int_equal(answer.header.type, HOOP_FRAME_CHALLENGE);
-        assert_memory_not_equal(answer.challenge.nonce.bytes, nonce, sizeof(nonce));
+        assert_memory_not_equal(answer.challenge.nonce, nonce, sizeof(nonce));
         assert_true(raw_send(fd, &proof, proof.header.bytes, sizeof(proof)));
         assert_true(raw_ended(fd));
         close(fd);

@@ -273,8 +273,8 @@ static void test_wrong_fields(void **state)
     REJECTS(HELLO, f.hello.kind = 0);
     REJECTS(HELLO, f.hello.kind = HOOP_HELLO_KINDS);
     REJECTS(HELLO, f.hello.lane = 1);
-    REJECTS(HELLO, f.hello.nonce.encrypts = 2);
-    REJECTS(CHALLENGE, f.challenge.nonce.reserved = 1);
+    REJECTS(HELLO, f.hello.encrypts = 2);
+    REJECTS(HELLO, f.hello.reserved = 1);
     REJECTS(HELLO, f.hello.to = f.hello.from);
     REJECTS(HELLO, f.hello.dialled.family = 5);
     REJECTS(REJECT, f.reject.code = HOOP_OK);

@@ -4,10 +4,14 @@
  */
 #include "harness/splitmix.h"
 #include "net/encrypt.h"
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -131,13 +135,45 @@ static void test_agreed(void **state)
     }
 }
 
+/* What a thread finds that still runs when OpenSSL has cleaned up. */
+static void after_cleanup(void)
+{
+    const struct hoop_secret own = {.bytes = {7}};
+    uint8_t public[HOOP_X25519_BYTES], tag[HOOP_AEAD_TAG_BYTES], text[5] = "hoop";
+    struct hoop_secret shared;
+    struct hoop_aead *aead = NULL;
+    const bool refused = hoop_x25519_public(&own, public) == HOOP_SYSTEM_ERROR &&
+                         hoop_x25519_shared(&own, own.bytes, &shared) == HOOP_SYSTEM_ERROR;
+    const bool seals = hoop_aead_create(&own, true, &aead) == HOOP_OK &&
+                       hoop_aead_seal(aead, 0, 0, text, sizeof(text), text, tag) == HOOP_OK;
+    _exit(refused && seals ? 0 : 1);
+}
+
+/* The program set up OpenSSL before hoop did: exit() then frees what X25519 needs. */
+static void test_exit(void **state)
+{
+    int status = -1;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        void *const library = dlopen("libcrypto.so.3", RTLD_NOW);
+        int (*init)(uint64_t, const void *) = NULL;
+        *(void **)&init = dlsym(library, "OPENSSL_init_crypto");
+        if (atexit(after_cleanup) == 0 && init(0, NULL) == 1 && hoop_encrypt_load() == HOOP_OK) {
+            exit(2); /* if no handler ends it */
+        }
+        _exit(3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_changed),
-        cmocka_unit_test(test_agreed),
+        cmocka_unit_test(test_exit), /* first: nothing has loaded OpenSSL yet */
+        cmocka_unit_test(test_published), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_changed),   cmocka_unit_test(test_agreed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

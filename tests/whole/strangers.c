@@ -118,7 +118,7 @@ static union hoop_frame strangers_hello(struct strangers *strangers, const struc
     } else {
         frame.hello.comm_id = splitmix(&strangers->random);
     }
-    strangers_scribble(strangers, frame.hello.nonce.bytes, HOOP_NONCE_BYTES);
+    strangers_scribble(strangers, frame.hello.nonce, sizeof(frame.hello.nonce));
     return frame;
 }
 
@@ -140,7 +140,7 @@ static int strangers_challenge(struct strangers *strangers, const struct target 
     }
     strangers->challenges++;
     if (hoop_hmac(&strangers->secret, "hoop server", &hello->hello, sizeof(hello->hello),
-                  &ret->challenge.nonce, sizeof(ret->challenge.nonce), mac) != HOOP_OK ||
+                  ret->challenge.nonce, HOOP_NONCE_BYTES, mac) != HOOP_OK ||
         !hoop_mac_equal(mac, ret->challenge.mac)) {
         strangers->weak++;
     }
@@ -187,8 +187,8 @@ static void strangers_bad_proofs(struct strangers *strangers, const struct targe
     /* a replay: the same hello, and what an insider answered to the first challenge */
     strangers_prove(strangers, &strangers->secret, &hello, &first, &proof);
     fd = strangers_challenge(strangers, target, &hello, &challenge);
-    if (fd >= 0 && memcmp(first.challenge.nonce.bytes, challenge.challenge.nonce.bytes,
-                          HOOP_NONCE_BYTES) == 0) {
+    if (fd >= 0 &&
+        memcmp(first.challenge.nonce, challenge.challenge.nonce, HOOP_NONCE_BYTES) == 0) {
         strangers->weak++;
     }
     strangers_send(strangers, fd, &proof, proof.header.bytes);
