@@ -60,3 +60,14 @@ meson setup "$work/apart" "$source" --prefix "$work/p" -Dlibdir="$work/l" -Dbind
 grep -qF "\"$work/l/libhoop.so.0\"" "$work/apart/hoop-config.cmake"
 # shellcheck disable=SC2016
 ! grep -aqF '$ORIGIN/../' "$work/apart/meson-private/install.dat" || { echo "a way from bindir to $work/l"; exit 1; }
+
+# A 32-bit processor is refused, by a sentence of ours. As a cross build: its libraries may be missing.
+if cc -m32 -fsyntax-only -x c - </dev/null 2>/dev/null; then
+    printf '%s\n' '[binaries]' "c = ['cc', '-m32']" '[properties]' 'needs_exe_wrapper = true' '[host_machine]' \
+        "system = 'linux'" "cpu_family = 'x86'" "cpu = 'i686'" "endian = 'little'" >"$work/x86.ini"
+    if meson setup "$work/narrow" "$source" --cross-file "$work/x86.ini" >"$work/log" 2>&1 ||
+        ! grep -q 'ERROR: Problem encountered: hoop needs a 64-bit processor' "$work/log"; then
+        cat "$work/log"
+        exit 1
+    fi
+fi
