@@ -15,25 +15,26 @@ pc=$(find "$work/root" -name hoop.pc)
 export PKG_CONFIG_PATH="${pc%/*}" PKG_CONFIG_SYSROOT_DIR="$work/root"
 cp "$source/examples/hello_allreduce.c" "$work/hello.c"
 cd "$work"
-if nm -D "$(find root -name 'libhoop.so.0')" | grep -q -e ' U __asan_' -e ' U __tsan_'; then
+if nm -D "$(find "$work/root" -name 'libhoop.so.0')" | grep -q -e ' U __asan_' -e ' U __tsan_'; then
     echo "the library was built with a sanitizer: a plain program cannot load it"
     exit 77
 fi
-# shellcheck disable=SC2046,SC2086
-cc hello.c -o hello $(pkg-config --cflags --libs hoop)
+eval "cc hello.c -o hello $(pkg-config --cflags --libs hoop)"
 lib=$(find "$work/root" -name 'libhoop.so.0')
 LD_LIBRARY_PATH="${lib%/*}" timeout 60 ./hello
-for program in $(find "$work/root" -path '*/bin/*' -type f); do # the linker need not know the folder
-    timeout 60 "$program" --help >/dev/null
+eval "cc hello.c -o hello_static $(pkg-config --static --cflags --libs hoop | sed 's/-lhoop /-l:libhoop.a /')"
+timeout 60 ./hello_static
+find "$work/root" -path '*/bin/*' -type f | while read -r program; do # the linker need not know the folder
+    timeout 60 "$program" --help </dev/null >/dev/null
 done
 
 "$source/tests/hygiene/check_cmake.sh" "$source" "$work/root" "$work/cmake"
-# The same where /lib is a link to /usr/lib, and CMake finds it there.
+# The same in a folder with a blank, where /lib is a link to /usr/lib, and CMake finds it there.
 header=$(find "$work/root" -name hoop.h)
-mkdir "$work/merged"
-cp -a "${header%/include/*}" "$work/merged/usr"
-ln -s usr/lib "$work/merged/lib"
-"$source/tests/hygiene/check_cmake.sh" "$source" "$work/merged/lib/" "$work/cmake-merged"
+mkdir "$work/merged root"
+cp -a "${header%/include/*}" "$work/merged root/usr"
+ln -s usr/lib "$work/merged root/lib"
+"$source/tests/hygiene/check_cmake.sh" "$source" "$work/merged root/lib/" "$work/cmake merged"
 
 # Every file belongs to a package.
 meson install -C "$build" --no-rebuild --tags runtime,devel,man --destdir "$work/tagged" >"$work/log" 2>&1
@@ -48,9 +49,7 @@ for name in hoop $(sed -n 's/^ *\(hoop_[a-z0-9_]*\);$/\1/p' "$source/libhoop.map
     case $pages in *"/$name.3"*) ;; *) echo "no manual page $name(3)"; exit 1 ;; esac
 done
 if command -v groff >/dev/null; then
-    for page in $pages; do
-        [ -h "$page" ] || groff -man -Tutf8 -ww -z "$page"
-    done 2>"$work/warnings"
+    find "$work/root" -name '*.[13]' -type f -exec groff -man -Tutf8 -ww -z {} + 2>"$work/warnings"
     [ ! -s "$work/warnings" ] || { cat "$work/warnings"; exit 1; }
 fi
 

@@ -18,7 +18,7 @@ tr '\n' ' ' <include/hoop.h | grep -oE 'HOOP_API [^;(#]*[ *]hoop_[a-z0-9_]*\(' |
 diff "$work/mapped" "$work/declared" || { echo "FAILED: libhoop.map (<) and hoop.h (>) differ"; failed=1; }
 diff "$work/exported" "$work/mapped" || { echo "FAILED: exports (<) and libhoop.map (>) differ"; failed=1; }
 foreign=$(nm --defined-only -g "$archive" 2>/dev/null |
-    awk 'NF == 3 && $3 !~ /^(hoop_|__asan|__odr_asan|__tsan|__sanitizer|asan\.|tsan\.|_*llvm)/ { print $3 }')
+    awk '!/:$/ && NF == 3 && $3 !~ /^(hoop_|__asan|__odr_asan|__tsan|__sanitizer|asan\.|tsan\.|_*llvm)/ { print $3 }')
 [ -z "$foreign" ] || { echo "FAILED: global names without the prefix: $foreign"; failed=1; }
 tls=$(($(readelf -lW "$shared" | awk '$1 == "TLS" { print $6 }')))
 [ "$tls" -lt 256 ] || { echo "FAILED: $tls bytes for each thread, expected less than 256"; failed=1; }
