@@ -8,6 +8,7 @@
  * not to clean up at all.
  */
 #include "net/encrypt.h"
+#include "runtime/service.h"
 #include <dlfcn.h>
 #include <openssl/evp.h>
 #include <pthread.h>
@@ -79,12 +80,15 @@ static const char *encrypt_bind(void *library)
     return NULL;
 }
 
-/* OPENSSL_cleanup() was registered before this, if at all, so it runs after it. */
+/* OPENSSL_cleanup() was registered before this, if at all, so it runs after it. In a child made by
+ * fork() nobody makes keys, and the thread that held the lock may be missing. */
 static void x25519_end(void)
 {
-    pthread_mutex_lock(&x25519_lock);
-    x25519_over = true;
-    pthread_mutex_unlock(&x25519_lock);
+    if (!hoop_is_forked()) {
+        pthread_mutex_lock(&x25519_lock);
+        x25519_over = true;
+        pthread_mutex_unlock(&x25519_lock);
+    }
 }
 
 /* NULL: OpenSSL has no memory. To be freed. */
