@@ -78,9 +78,6 @@ static void task_run(struct fake_task *task)
     case FAKE_HOST:
         fake_call_back(task->fn, task->arg);
         break;
-    case FAKE_WRITE:
-        atomic_store_explicit(task->word, (uint32_t)task->number, memory_order_release);
-        break;
     default:
         break;
     }
@@ -198,6 +195,9 @@ static void *stream_main(void *arg)
             task_run(task);
         }
         pthread_mutex_lock(&fake_lock);
+        if (runs && task->kind == FAKE_WRITE) { /* who sees the word finds that the task is over */
+            atomic_store_explicit(task->word, (uint32_t)task->number, memory_order_release);
+        }
         stream->running = NULL;
         task_end(task);
     }
