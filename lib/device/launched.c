@@ -157,13 +157,43 @@ static size_t launches_list(hoop_cu_context_t *ret, size_t most)
     return count;
 }
 
-/* The stream will write no word behind its kernels any more; or, unless `all`, not behind those
- * that could not be put there. */
-static void launched_break(const struct hoop_launch *launch, bool all)
+/* The stream will write no word behind its kernels any more. */
+static void launched_break(const struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        if (all || !launch->told[i].put) {
-            atomic_store(&launch->told[i].broken, true);
+        atomic_store(&launch->told[i].broken, true);
+    }
+}
+
+static bool launch_is_on_stream(const struct hoop_launch *launch)
+{
+    bool is = false;
+    if (hoop_cuda_enter(launch->room->context) == HOOP_OK) {
+        is = hoop_cuda.stream_query(launch->pieces.stream) == HOOP_CU_NOT_READY;
+        hoop_cuda_leave();
+    }
+    return is;
+}
+
+/*
+ * Not all could be put on the stream, and the work has failed: nobody waits for words that will not
+ * be written. A kernel that is there without its word may run, until the stream has gone past it.
+ * Its hold ends, since whoever drives the work lets it go.
+ */
+static void launch_break_rest(const struct hoop_launch *launch, uint64_t deadline_ns)
+{
+    bool past = true;
+    for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
+        const struct hoop_told *told = &launch->told[i];
+        while (told->put && !told->counts && past && launch_is_on_stream(launch)) {
+            past = hoop_now_ns() < deadline_ns;
+            hoop_wait_briefly();
+        }
+    }
+    for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
+        struct hoop_told *told = &launch->told[i];
+        if (!told->put || (!told->counts && past)) {
+            atomic_store(&told->broken, true);
         }
     }
 }
@@ -183,7 +213,7 @@ static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         if (at->room->context == context && launch_is_of(at, comm_id) && launch_is_awaited(at)) {
-            launched_break(at, true);
+            launched_break(at);
             awaited = true;
         }
     }
@@ -479,12 +509,13 @@ static hoop_result_t launches_run(struct hoop_launch *first, struct hoop_work *w
         hoop_work_finish(work, count);
     }
     *ret_queued = result == HOOP_OK;
+    const uint64_t deadline_ns = hoop_deadline_ns(work[0].comm->op_timeout_ms);
     const hoop_result_t put = launches_put(first, work, *ret_queued);
     if (*ret_begun && put != HOOP_OK) {
-        for (struct hoop_launch *at = first; at != NULL; at = at->next) {
-            launched_break(at, false);
-        }
         hoop_work_fail(work, count, put);
+        for (struct hoop_launch *at = first; at != NULL; at = at->next) {
+            launch_break_rest(at, deadline_ns);
+        }
     }
     return result == HOOP_OK ? put : result;
 }

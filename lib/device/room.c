@@ -226,7 +226,9 @@ hoop_result_t hoop_room_put_kernel(const struct hoop_room *room, hoop_stream_t s
                                           count, room->told, told->pieces, stream);
     }
     told->put = result == HOOP_OK;
-    return result == HOOP_OK ? hoop_room_count(room, stream, told->over) : result;
+    result = told->put ? hoop_room_count(room, stream, told->over) : result;
+    told->counts = result == HOOP_OK;
+    return result;
 }
 
 hoop_result_t hoop_room_put_kernels(const struct hoop_room *room, hoop_stream_t stream,

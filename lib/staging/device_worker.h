@@ -44,8 +44,9 @@ struct hoop_told {
     uint32_t let;                 /* and the value that ends it */
     const _Atomic uint32_t *came; /* counted by the stream, */
     uint32_t over;                /* up to this behind the kernel */
-    bool put;                     /* the kernel is on its stream: the thread's that launches */
-    _Atomic bool broken;          /* the stream counts no further: the device has failed, say */
+    /* the kernel is on its stream, and behind it what counts: the thread's that launches */
+    bool put, counts;
+    _Atomic bool broken; /* the stream counts no further: the device has failed, say */
     /* the driver's */
     bool *naps;    /* set while it awaits a word that wakes nobody (runtime/wait.h); or NULL */
     uint32_t told; /* so many rows have been told */

@@ -291,7 +291,7 @@ static void test_abort(void **state)
     (void)state;
     begin();
     for (int r = 0; r < RANKS; r++) {
-        fill(ranks[r].stream, ranks[r].in, 1, BYTES, r == 1 ? SLOW_US : 0);
+        fill(ranks[r].stream, ranks[r].in, 1, BYTES, r == 1 ? 5 * SLOW_US : 0);
     }
     sum_in_group();
     assert_busy(true);
@@ -350,7 +350,11 @@ static int writes_left;
 
 static int write_fails(hoop_stream_t stream, hoop_cu_address_t at, uint32_t value, unsigned flags)
 {
-    return writes_left-- == 0 ? HOOP_CU_OUT_OF_MEMORY : write_of(stream, at, value, flags);
+    if (writes_left-- == 0) {
+        usleep(refused_after_us);
+        return HOOP_CU_OUT_OF_MEMORY;
+    }
+    return write_of(stream, at, value, flags);
 }
 
 static void test_refused(void **state)
@@ -372,6 +376,26 @@ static void test_refused(void **state)
         settle();
         finish();
     }
+}
+
+/* The word behind a kernel is refused when the kernel has been told what to do: only the stream can
+ * say when it is over. */
+static void test_refused_word(void **state)
+{
+    (void)state;
+    write_of = hoop_cuda.stream_write_value;
+    refused_after_us = SLOW_US;
+    begin();
+    writes_left = RANKS; /* the bells of the streams come before it */
+    hoop_cuda.stream_write_value = write_fails;
+    const uint64_t began_ns = hoop_now_ns();
+    sum_in_group();
+    hoop_cuda.stream_write_value = write_of;
+    assert_int_not_equal(ranks[0].result, HOOP_OK);
+    settle();
+    finish();
+    assert_true(hoop_now_ns() - began_ns < 10 * HOOP_NS_PER_S); /* half of the time limit */
+    refused_after_us = 0;
 }
 
 /* What is on other streams by then, and was told what to do, is waited for: nothing is written once
@@ -458,12 +482,13 @@ static int setup_all(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_returns),    cmocka_unit_test(test_late),
-        cmocka_unit_test(test_groups),     cmocka_unit_test(test_many),
-        cmocka_unit_test(test_threads),    cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_meanwhile),  cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_fails_late), cmocka_unit_test(test_refused_late),
+        cmocka_unit_test(test_returns),      cmocka_unit_test(test_late),
+        cmocka_unit_test(test_groups),       cmocka_unit_test(test_many),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_meanwhile),    cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_fails_late),   cmocka_unit_test(test_refused_late),
+        cmocka_unit_test(test_refused_word),
     };
     (void)argv;
     takes_plain = argc > 1;
