@@ -2,11 +2,13 @@
 # Compares every collective with the best of three MPIs, in one table: aims met or not met.
 #
 #     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]
+#              [-b none|core]
 #
 # MPI_DIR was made by make-mpi-env.sh. In each round every program runs once over the small sizes, with many
 # iterations, and once over the others. The table has the ratio of medians out of place, best MPI / hoop; above 1
 # hoop is faster. Rounds are skipped while other work runs, unless QUIET=0 is set. -p: only these MPIs (MPICH takes
 # minutes if ranks outnumber CPUs). -m: the fastest round of each side, which is meaningful even on a busy machine.
+# -b: hooprun's --bind-to (none); Intel MPI binds its ranks, as core does, MPICH none, Open MPI if each has a CPU.
 # Sizes are in bytes, for collectives with parts of all parts together: 64 has a float for each of 16 ranks. Aims:
 # 2 ranks, 1.3 from 64 KiB on (plain memory; 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for
 # all_reduce, else 1.
@@ -14,23 +16,25 @@ set -eu
 # shellcheck source=bench/help.sh
 . "$(dirname "$0")/../help.sh"
 
-usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]'
+usage='usage: table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m] [-b none|core]'
 mpis=${1:?$usage}
 build=${2:?$usage}
 shift 2
 rounds=9
 memory=0
+bind=none
 ranks='2 4'
 statistic=median
 peers='openmpi mpich impi'
 collectives='all_reduce all_gather reduce_scatter broadcast reduce gather scatter alltoall sendrecv'
-while getopts r:R:n:c:p:m letter; do
+while getopts r:R:n:c:p:b:m letter; do
     case $letter in
     r) rounds=$OPTARG ;;
     R) memory=$OPTARG ;;
     n) ranks=$OPTARG ;;
     c) collectives=$OPTARG ;;
     p) peers=$OPTARG ;;
+    b) bind=$OPTARG ;;
     m) statistic=fastest ;;
     *) echo "$usage" >&2 && exit 255 ;;
     esac
@@ -71,7 +75,7 @@ mpi() {
 # hoop RANKS COLLECTIVE RANGE
 hoop() {
     # shellcheck disable=SC2086
-    timeout 60 "$build/tools/hooprun" -n "$1" "$build/bench/${2}_perf" $3 -c 0 -R "$memory" --no-bound
+    timeout 60 "$build/tools/hooprun" -n "$1" --bind-to "$bind" "$build/bench/${2}_perf" $3 -c 0 -R "$memory" --no-bound
 }
 
 # measure_range RANKS COLLECTIVE RANGE ROW
