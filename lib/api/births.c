@@ -129,7 +129,10 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
     ret->join.n = (uint32_t)nranks;
     ret->join.rank = (uint32_t)rank;
     ret->device = -1;
-    const hoop_result_t result = hoop_profile_use(&profile);
+    hoop_result_t result = hoop_settings_accepted(settings);
+    if (result == HOOP_OK) {
+        result = hoop_profile_use(&profile);
+    }
     if (result != HOOP_OK) {
         return result;
     }

@@ -286,6 +286,12 @@ static bool setting_set_number(const struct setting *s, const char *value, uint6
     return false;
 }
 
+/* Would its default leave in clear what another value would have encrypted? */
+static bool setting_protects(const struct setting *s)
+{
+    return s->offset == SETTINGS_AT(check);
+}
+
 static bool setting_set_choice(const struct setting *s, const char *value, int *ret_field,
                                const struct settings_reporter *to)
 {
@@ -296,8 +302,8 @@ static bool setting_set_choice(const struct setting *s, const char *value, int *
     }
     char word[SETTINGS_WORD_BYTES];
     settings_choice_word(s->range, s->preset, word);
-    settings_report(to, "%s: expected one of: %s; using %s in place of \"%s\"", s->name, s->range,
-                    word, value);
+    settings_report(to, "%s: expected one of: %s; %s %s in place of \"%s\"", s->name, s->range,
+                    setting_protects(s) ? "ranks do not join with" : "using", word, value);
     return false;
 }
 
@@ -352,11 +358,25 @@ void hoop_settings_parse(char *const *env, struct hoop_settings *ret_settings,
         const struct setting *s = &settings_table[i];
         setting_preset(s, ret_settings);
         const char *value = settings_find(env, s->name);
-        if (value != NULL && setting_set(s, value, ret_settings, &to)) {
+        if (value == NULL) {
+            continue;
+        }
+        if (setting_set(s, value, ret_settings, &to)) {
             ret_settings->from_environment |= UINT64_C(1) << i;
+        } else if (setting_protects(s)) {
+            (void)snprintf(ret_settings->refused, sizeof(ret_settings->refused),
+                           "%s is \"%.40s\", expected one of: %s", s->name, value, s->range);
+            hoop_text_clean(ret_settings->refused);
         }
     }
     settings_report_unknown(env, &to);
+}
+
+hoop_result_t hoop_settings_accepted(const struct hoop_settings *settings)
+{
+    return settings->refused[0] == '\0'
+               ? HOOP_OK
+               : hoop_error(HOOP_INVALID_ARGUMENT, "%s", settings->refused);
 }
 
 void hoop_settings_finish(struct hoop_settings *settings)

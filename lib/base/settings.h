@@ -183,6 +183,7 @@ struct hoop_settings {
 #undef HOOP_SETTING_CHOICE
 #undef HOOP_SETTING_STRING
     uint64_t from_environment; /* bit i: line i has a valid value from there */
+    char refused[128];         /* what is wrong with a value that no default may stand for, or "" */
 };
 
 /*
@@ -227,6 +228,12 @@ typedef void (*hoop_settings_report_fn_t)(void *arg, const char *line);
 void hoop_settings_parse(char *const *env, struct hoop_settings *ret_settings,
                          hoop_settings_report_fn_t report, void *arg);
 void hoop_settings_finish(struct hoop_settings *settings);
+
+/*
+ * HOOP_INVALID_ARGUMENT if HOOP_CHECK has a value that does not exist: with the default data would
+ * travel in clear that were meant to be encrypted. Other settings have safe defaults.
+ */
+hoop_result_t hoop_settings_accepted(const struct hoop_settings *settings);
 
 /*
  * Reports what was wrong in this process's environment. Only the first caller, hoop_log_settings(),

@@ -201,6 +201,8 @@ said = json.load(open(sys.argv[1]))
 assert said["works"] is False and said["jobs"] == [] and "NOT" in said["verdict"], said
 assert "/none: ENOENT" in said["error"], said
 END
+run 1 env HOOP_CHECK=aes "$hoopinfo" --test --ranks 2 --json
+grep -q 'HOOP_CHECK is .*aes.*, expected one of: sum crc32c off aead' "$work/out" || { failed=1; cat "$work/out"; }
 export HOOP_TRANSPORT=auto
 run 7 env HOOP_ALGO=ring HOOP_TEST_FAULT=flip:3 "$faulty" --test --ranks 2 --json
 report 7 fails auto
