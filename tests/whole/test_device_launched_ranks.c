@@ -156,7 +156,7 @@ static void test_groups(void **state)
     (void)state;
     begin();
     for (int round = 0; round < ROUNDS; round++) {
-        fill_in(round, round >= RANKS ? SLOW_US / 4 : 0);
+        fill_in(round, round >= RANKS ? SLOW_US : 0);
         hoop_group_start();
         for (int i = 0; i < RANKS * 4; i++) {
             const int k = round % 2 != 0 ? i / RANKS : i % 4;
