@@ -113,10 +113,23 @@ static int main_written(const char *program, bool whole, int code)
     return code;
 }
 
+/* Or a file that is opened later, such as that of -J, would be the standard error. */
+static void main_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd += STDERR_FILENO) {
+        int null = fcntl(fd, F_GETFD) < 0 ? open("/dev/null", O_RDWR) : fd;
+        if (null >= 0 && null != fd) {
+            (void)dup2(null, fd);
+            (void)close(null);
+        }
+    }
+}
+
 int perf_main(int argc, char **argv, const struct perf_collective *collective)
 {
     struct perf_options options;
     struct perf_job job = {.options = &options, .collective = collective};
+    main_streams();
     int code = main_environment(&job);
     if (code != PERF_SUCCESS) {
         return code;

@@ -36,15 +36,22 @@ static const struct {
     {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_STEP_ID"},
 };
 
+/* As hoop_comm_init_env() takes it: an empty value counts as unset. */
+static const char *ranks_variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
 bool perf_ranks_environment(int *ret_process, int *ret_processes)
 {
     *ret_process = 0;
     *ret_processes = 1;
     for (size_t i = 0; i < sizeof ranks_launchers / sizeof ranks_launchers[0]; i++) {
         const char *only_with = ranks_launchers[i].only_with;
-        const char *processes = getenv(ranks_launchers[i].processes);
-        const char *process = getenv(ranks_launchers[i].process);
-        if (processes && process && (!only_with || getenv(only_with))) {
+        const char *processes = ranks_variable(ranks_launchers[i].processes);
+        const char *process = ranks_variable(ranks_launchers[i].process);
+        if (processes && process && (!only_with || ranks_variable(only_with))) {
             return ranks_number(ranks_launchers[i].processes, processes, 1, 1 << 20,
                                 ret_processes) &&
                    ranks_number(ranks_launchers[i].process, process, 0, *ret_processes - 1,

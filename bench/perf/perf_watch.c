@@ -31,8 +31,7 @@ static _Noreturn void watch_expire(struct perf_thread *thread)
              thread->ranks[0].rank, thread->job->options->timeout_s, hoop_get_error_string(state));
     perf_failure_other(PERF_TIMED_OUT, text, __FILE__, __LINE__);
     perf_ranks_abort(thread);
-    fflush(stdout);
-    _exit(PERF_TIMED_OUT);
+    _exit(PERF_TIMED_OUT); /* rows are written at once; a thread may hang in writing one */
 }
 
 static void watch_look(struct perf_watch *watch, double now)

@@ -64,6 +64,7 @@ run 5 "$perf" -G 1
 run 5 "$perf" -D 1
 NCCL_TESTS_SPLIT='MOD 2' run 5 "$perf" -b 8 -e 8
 WORLD_SIZE=2 RANK=2 run 6 "$perf" -b 8 -e 8
+run 0 env WORLD_SIZE= RANK= "$perf" -t 2 -b 8 -e 8 -n 2
 NCCL_TESTS_MIN_BW=1000000 run 7 "$perf" -t 2 -b 8 -e 8 -n 2
 says out '^# Avg bus bandwidth    : .* FAILED$'
 NCCL_TESTS_MIN_BW=0 run 0 "$perf" -t 2 -b 8 -e 8 -n 2
@@ -87,6 +88,9 @@ says err 'the output could not be written$'
 run 1 sh -c 'exec "$0" -b 8 -e 8 -n 1 -J "$1" >&-' "$perf" "$work/closed.json"
 says err 'the output could not be written$'
 [ ! -e "$work/closed.json" ] || fail "a closed standard output was taken for the file of -J"
+# shellcheck disable=SC2016
+run 0 env HOOP_DEBUG=info sh -c 'exec "$0" -b 8 -e 8 -n 1 -J "$1" 2>&-' "$perf" "$work/closed.json"
+python3 -m json.tool "$work/closed.json" >/dev/null || fail "the log is in the JSON file"
 if [ -w /dev/full ]; then
     "$perf" -b 8 -e 8 -n 1 >/dev/full 2>"$work/err"
     got=$?
