@@ -242,6 +242,10 @@ static void test_closed_output(void **state)
     assert_int_equal(RUN(&run, "sh", "-c", tagged, hoop_run_program), 125);
     assert_says(run.err, "cannot write to standard output: Bad file descriptor");
     hoop_run_finish(&run);
+    /* Both are the null device then, and what is said is lost as the user wants. */
+    static const char silent[] = "exec \"$0\" sh -c 'exit 3' >&- 2>&-";
+    assert_int_equal(RUN(&run, "sh", "-c", silent, hoop_run_program), 3);
+    hoop_run_finish(&run);
 }
 
 /* ---- Tagged output -------------------------------------------------------------------------- */

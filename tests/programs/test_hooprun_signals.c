@@ -210,6 +210,49 @@ static void test_keeper_killed(void **state)
     hoop_run_finish(&run);
 }
 
+/* A terminal that nobody reads holds up neither --timeout nor what comes after it. */
+static void test_terminal_unread(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    const char *marker = hoop_marker_new();
+    const int64_t before = hoop_run_now_ms();
+    (void)terminal_start(&run,
+                         (const char *const[]){hoop_run_program, "-n", "2", "--tag-output",
+                                               "--timeout", "0.5", "--grace", "0.5", "sh", "-c",
+                                               hoop_script_with(marker, "yes & sleep %s"), NULL});
+    int status = 0;
+    while (waitpid(run.pid, &status, WNOHANG) == 0) {
+        assert_true(hoop_run_now_ms() - before < HOOP_RUN_DEADLINE_MS);
+        hoop_run_pause();
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 124);
+    hoop_assert_gone(marker);
+    run.pid = 0;
+    hoop_run_finish(&run);
+}
+
+/* What a rank left behind learns that the job ends, also where it is no child of the rank's, and
+ * has the grace time from then on. */
+static void test_leftovers_learn(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    static const char deep[] =
+        "(sh -c 'trap \"sleep 1; echo saved; exit 0\" TERM; echo here; while :; do sleep 0.01; "
+        "done'; true) & sleep 0.3";
+    static const char late[] =
+        "if test $RANK = 0; then sleep 0.5; exit 1; fi; setsid sh -c 'trap \"sleep 1; echo saved; "
+        "exit 0\" TERM; while :; do sleep 0.01; done' & trap 'sleep 1; exit 0' TERM; while :; do "
+        "sleep 0.01; done";
+    assert_int_equal(RUN(&run, "-n", "1", "--grace", "4", "sh", "-c", deep), 0);
+    assert_says(run.out, "saved\n");
+    hoop_run_finish(&run);
+    assert_int_equal(RUN(&run, "-n", "2", "--grace", "1.7", "sh", "-c", late), 1);
+    assert_says(run.out, "saved\n");
+    hoop_run_finish(&run);
+}
+
 /* Processes that ranks leave behind after a good end are ended with the job. */
 static void test_leftovers(void **state)
 {
@@ -234,6 +277,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stop_and_continue), cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_terminal_restart),  cmocka_unit_test(test_hooprun_killed),
         cmocka_unit_test(test_keeper_killed),     cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_leftovers_learn),   cmocka_unit_test(test_terminal_unread),
     };
     return cmocka_run_group_tests_name("hooprun signals", tests, NULL, NULL);
 }

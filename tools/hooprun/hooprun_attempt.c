@@ -38,16 +38,18 @@ struct hooprun_attempt {
     int running;       /* ranks that are not reaped yet */
     int refusal_fd[2]; /* a pipe, see struct hooprun_setup */
     enum phase phase;
-    bool children;       /* there may be children to reap */
-    bool stop_sent;      /* hooprun sent SIGTERM or SIGKILL */
-    bool leftovers_told; /* the ranks' leftover processes were sent SIGTERM */
-    bool interrupted;    /* failures follow from a signal that was passed on */
-    bool broken;         /* hooprun itself failed */
-    bool typed;          /* Ctrl-C ended the rank that had the terminal */
-    int cause;           /* the first rank that failed, or -1 */
-    int refusal;         /* errno if the program could not be run */
-    uint64_t oom_kills;  /* count at the start */
-    int64_t phase_until; /* ms; INT64_MAX: none */
+    bool children;  /* there may be children to reap */
+    bool stop_sent; /* hooprun sent SIGTERM or SIGKILL */
+    bool left;      /* the ranks have ended, and what they leave behind was told to end */
+    bool orphaned;  /* a process that is no rank has ended, and its children are ours now */
+    struct hooprun_told told; /* the ranks' leftover processes that were sent SIGTERM */
+    bool interrupted;         /* failures follow from a signal that was passed on */
+    bool broken;              /* hooprun itself failed */
+    bool typed;               /* Ctrl-C ended the rank that had the terminal */
+    int cause;                /* the first rank that failed, or -1 */
+    int refusal;              /* errno if the program could not be run */
+    uint64_t oom_kills;       /* count at the start */
+    int64_t phase_until;      /* ms; INT64_MAX: none */
 };
 
 /* A rank's number in the whole job. */
@@ -198,8 +200,12 @@ static int attempt_reap(struct hooprun_attempt *attempt)
             return blamed;
         }
         struct rank *rank = rank_find(attempt, info.si_pid);
+        if (rank == NULL && info.si_code != CLD_STOPPED) {
+            attempt->orphaned = true; /* a descendant whose parent ended before */
+            hooprun_told_forget(&attempt->told, info.si_pid);
+        }
         if (rank == NULL) {
-            continue; /* a descendant whose parent ended */
+            continue;
         }
         if (info.si_code == CLD_STOPPED) {
             rank_stopped(attempt, rank, info.si_status);
@@ -328,6 +334,20 @@ static void attempt_deadline(struct hooprun_attempt *attempt)
     }
 }
 
+/* Those that the ranks leave behind have the grace time from here on, and each learns of it. */
+static void attempt_tell_leftovers(struct hooprun_attempt *attempt)
+{
+    const int64_t until = hooprun_now_ms() + attempt->options->grace_ms;
+    if (!attempt->left) {
+        attempt->left = true;
+        attempt->phase_until = until > attempt->phase_until ? until : attempt->phase_until;
+    } else if (!attempt->orphaned) {
+        return;
+    }
+    attempt->orphaned = false;
+    hooprun_children_tell(&attempt->told);
+}
+
 void hooprun_attempt_step(struct hooprun_attempt *attempt)
 {
     attempt_blame(attempt, attempt_reap(attempt));
@@ -335,9 +355,8 @@ void hooprun_attempt_step(struct hooprun_attempt *attempt)
     if (attempt->phase == PHASE_RUN && attempt->running == 0) {
         attempt_stop_in(attempt, LINGER_MS);
     }
-    if (attempt->phase == PHASE_END && attempt->running == 0 && !attempt->leftovers_told) {
-        attempt->leftovers_told = true;
-        hooprun_children_signal(SIGTERM);
+    if (attempt->phase == PHASE_END && attempt->running == 0) {
+        attempt_tell_leftovers(attempt);
     }
     if (!attempt->children) {
         attempt->phase = PHASE_OVER;
@@ -391,6 +410,7 @@ static void attempt_close_refusal(struct hooprun_attempt *attempt)
 static void attempt_reset(struct hooprun_attempt *attempt)
 {
     attempt_close_refusal(attempt);
+    hooprun_told_finish(&attempt->told);
     memset(attempt->ranks, 0, (size_t)attempt->options->rank_count * sizeof(*attempt->ranks));
     *attempt = (struct hooprun_attempt){
         .options = attempt->options,
@@ -491,6 +511,7 @@ void hooprun_attempt_destroy(struct hooprun_attempt *attempt)
         return;
     }
     attempt_close_refusal(attempt);
+    hooprun_told_finish(&attempt->told);
     free(attempt->ranks);
     free(attempt);
 }

@@ -20,12 +20,55 @@ int64_t hooprun_now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Signals pid only if it is a child, as a waitid() without side effects tells. */
-static void child_signal(pid_t pid, int sig)
+static size_t told_find(const struct hooprun_told *told, pid_t pid)
+{
+    size_t i = 0;
+    while (i < told->count && told->pids[i] != pid) {
+        i++;
+    }
+    return i;
+}
+
+/* Without memory the child is told again the next time. */
+static void told_add(struct hooprun_told *told, pid_t pid)
+{
+    if (told->count == told->room) {
+        const size_t room = told->room == 0 ? 16 : 2 * told->room;
+        pid_t *pids = realloc(told->pids, room * sizeof(*pids));
+        if (pids == NULL) {
+            return;
+        }
+        told->pids = pids;
+        told->room = room;
+    }
+    told->pids[told->count++] = pid;
+}
+
+void hooprun_told_forget(struct hooprun_told *told, pid_t pid)
+{
+    const size_t i = told_find(told, pid);
+    if (i < told->count) {
+        told->pids[i] = told->pids[--told->count];
+    }
+}
+
+void hooprun_told_finish(struct hooprun_told *told)
+{
+    free(told->pids);
+    *told = (struct hooprun_told){0};
+}
+
+/* Signals pid only if it is a child, as a waitid() without side effects tells, and not in told. */
+static void child_signal(pid_t pid, int sig, struct hooprun_told *told)
 {
     siginfo_t info;
-    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
-        kill(pid, sig);
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        (told != NULL && told_find(told, pid) < told->count)) {
+        return;
+    }
+    kill(pid, sig);
+    if (told != NULL) {
+        told_add(told, pid);
     }
 }
 
@@ -38,22 +81,32 @@ static DIR *proc_open(void)
     return ours ? opendir("/proc") : NULL;
 }
 
-void hooprun_children_signal(int sig)
+static void children_signal(int sig, struct hooprun_told *told)
 {
     DIR *proc = proc_open();
     if (proc == NULL) {
         for (pid_t pid = 1; pid <= PIDS_MOST; pid++) {
-            child_signal(pid, sig);
+            child_signal(pid, sig, told);
         }
         return;
     }
     struct dirent *entry = NULL;
     while ((entry = readdir(proc)) != NULL) {
         if (isdigit((unsigned char)entry->d_name[0])) {
-            child_signal((pid_t)strtol(entry->d_name, NULL, 10), sig);
+            child_signal((pid_t)strtol(entry->d_name, NULL, 10), sig, told);
         }
     }
     closedir(proc);
+}
+
+void hooprun_children_signal(int sig)
+{
+    children_signal(sig, NULL);
+}
+
+void hooprun_children_tell(struct hooprun_told *told)
+{
+    children_signal(SIGTERM, told);
 }
 
 bool hooprun_children_end(int64_t timeout_ms)

@@ -34,8 +34,9 @@ struct job {
     bool interrupted; /* by a signal that was passed on */
     bool front_dead;
     bool done;
-    int exit_code;     /* -1: not decided */
-    int64_t job_until; /* ms; INT64_MAX: none */
+    int exit_code;       /* -1: not decided */
+    int64_t job_until;   /* ms; INT64_MAX: none, or over */
+    int64_t flush_until; /* the same, for output that nobody reads */
 };
 
 static void job_decide(struct job *job, int exit_code)
@@ -94,7 +95,7 @@ static bool job_time_over(struct job *job)
         return false;
     }
     job->job_until = INT64_MAX;
-    hooprun_output_say(job->output, "the job did not end within %g s: stopping it",
+    hooprun_output_say(job->output, "the job did not end within %.10g s: stopping it",
                        (double)job->options->timeout_ms / 1000.0);
     job_decide(job, HOOPRUN_EXIT_TIMEOUT);
     return true;
@@ -133,6 +134,20 @@ static void job_start_attempt(struct job *job)
     hooprun_attempt_start(job->attempt, &job->setup);
 }
 
+/* Is all written that the attempt's processes left in pipes, or given up? */
+static bool job_flushed(struct job *job)
+{
+    if (hooprun_output_flushed(job->output) || job->front_dead || job->hurried) {
+        return true;
+    }
+    (void)job_time_over(job);
+    const bool limited = job->options->timeout_ms > 0 && job->job_until == INT64_MAX;
+    if (limited && job->flush_until == INT64_MAX) {
+        job->flush_until = hooprun_now_ms() + job->options->grace_ms;
+    }
+    return hooprun_now_ms() >= job->flush_until;
+}
+
 static void job_advance(struct job *job)
 {
     if (!job->flushing) {
@@ -145,8 +160,7 @@ static void job_advance(struct job *job)
             job_close_attempt(job);
         }
     }
-    if (!job->flushing ||
-        !(hooprun_output_flushed(job->output) || job->front_dead || job->hurried)) {
+    if (!job->flushing || !job_flushed(job)) {
         return;
     }
     if (job_restarts(job)) {
@@ -160,8 +174,11 @@ static void job_advance(struct job *job)
 static int job_wait_ms(const struct job *job)
 {
     int64_t until = hooprun_attempt_until(job->attempt);
-    if (hooprun_attempt_running(job->attempt) && job->job_until < until) {
+    if ((hooprun_attempt_running(job->attempt) || job->flushing) && job->job_until < until) {
         until = job->job_until;
+    }
+    if (job->flushing && job->flush_until < until) {
+        until = job->flush_until;
     }
     if (until == INT64_MAX) {
         return -1;
@@ -283,6 +300,7 @@ int hooprun_job_run(const struct hooprun_options *options, const struct hooprun_
         .claim_fd = -1,
         .signal_fd = -1,
         .exit_code = -1,
+        .flush_until = INT64_MAX,
         .job_until = options->timeout_ms > 0 ? hooprun_now_ms() + options->timeout_ms : INT64_MAX,
     };
     int exit_code = HOOPRUN_EXIT_LAUNCHER;

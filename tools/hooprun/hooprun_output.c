@@ -31,7 +31,7 @@ struct source {
 };
 
 struct sink {
-    int fd;
+    int fd; /* standard output or error, or the same file opened again */
     struct buffer pending;
     size_t written; /* bytes of pending */
     bool broken;    /* its reader is gone */
@@ -71,6 +71,12 @@ static void buffer_finish(struct buffer *buffer)
     *buffer = (struct buffer){0};
 }
 
+static bool writable(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
 static bool same_file(int a, int b)
 {
     struct stat of_a;
@@ -79,15 +85,41 @@ static bool same_file(int a, int b)
            of_a.st_ino == of_b.st_ino;
 }
 
+/*
+ * What fd is open for, to be written without blocking whoever else writes to it: poll() promises
+ * room for all of PIPE_BUF neither in a terminal nor in a pipe that is shared. Opened again, since
+ * the flags of fd itself belong to all who have it. fd if that cannot be done.
+ */
+static int sink_open(int fd)
+{
+    struct stat about;
+    char path[32];
+    if (fstat(fd, &about) != 0 || !(S_ISFIFO(about.st_mode) || isatty(fd)) || !writable(fd)) {
+        return fd;
+    }
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    const int again = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return again >= 0 ? again : fd;
+}
+
+static void sink_close(struct sink *sink)
+{
+    buffer_finish(&sink->pending);
+    if (sink->fd > STDERR_FILENO) {
+        close(sink->fd);
+    }
+}
+
 struct hooprun_output *hooprun_output_create(int rank_count, int first_rank, bool tagged)
 {
     struct hooprun_output *output = calloc(1, sizeof(*output));
     if (output == NULL) {
         return NULL;
     }
-    output->sinks[0].fd = STDOUT_FILENO;
-    output->sinks[1].fd = STDERR_FILENO;
-    output->error = &output->sinks[same_file(STDOUT_FILENO, STDERR_FILENO) ? 0 : 1];
+    const bool shared = same_file(STDOUT_FILENO, STDERR_FILENO) && writable(STDOUT_FILENO);
+    output->sinks[0].fd = sink_open(STDOUT_FILENO);
+    output->sinks[1].fd = shared ? STDERR_FILENO : sink_open(STDERR_FILENO);
+    output->error = &output->sinks[shared ? 0 : 1];
     if (!tagged) {
         return output;
     }
@@ -125,8 +157,8 @@ void hooprun_output_destroy(struct hooprun_output *output)
         source_close(&output->sources[i]);
         buffer_finish(&output->sources[i].line);
     }
-    buffer_finish(&output->sinks[0].pending);
-    buffer_finish(&output->sinks[1].pending);
+    sink_close(&output->sinks[0]);
+    sink_close(&output->sinks[1]);
     free(output->sources);
     free(output->scratch);
     free(output);
@@ -190,7 +222,7 @@ const char *hooprun_reason(int err)
 
 void hooprun_output_say(struct hooprun_output *output, const char *format, ...)
 {
-    char text[1024];
+    char text[PATH_MAX + 512]; /* a path, and what is wrong with it */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);

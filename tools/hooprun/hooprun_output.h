@@ -12,8 +12,9 @@
  * mix. When a sink's reader is gone its sources are closed, so that the ranks get the broken pipe
  * themselves.
  *
- * Nothing here blocks on a pipe or terminal: sinks are written only if poll() allows it, and then
- * at most PIPE_BUF bytes at a time.
+ * Nothing here blocks on a pipe or terminal: these are opened again, without blocking. Where that
+ * is not allowed they are written only if poll() allows it, and then at most PIPE_BUF bytes at a
+ * time.
  */
 #ifndef HOOPRUN_OUTPUT_H
 #define HOOPRUN_OUTPUT_H
