@@ -2,6 +2,7 @@
 
 #include "hoop.h"
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -147,9 +148,13 @@ static bool secret_set(const struct hooprun_setup *setup)
         return setenv("HOOP_SECRET", setup->identity->secret, 1) == 0 &&
                unsetenv("HOOP_SECRET_FILE") == 0;
     }
-    return options->secret_file == NULL ||
-           (setenv("HOOP_SECRET_FILE", options->secret_file, 1) == 0 &&
-            unsetenv("HOOP_SECRET") == 0);
+    const char *file = options->secret_file;
+    char path[PATH_MAX];
+    if (file != NULL && file[0] != '/' && realpath(file, path) != NULL) {
+        file = path; /* the program may change its directory before it joins */
+    }
+    return file == NULL ||
+           (setenv("HOOP_SECRET_FILE", file, 1) == 0 && unsetenv("HOOP_SECRET") == 0);
 }
 
 static bool environment_set(const struct hooprun_setup *setup, int local_rank)
