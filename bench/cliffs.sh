@@ -38,7 +38,8 @@ row() {
     [ $iterations -le "$most" ] || iterations=$most
     [ $iterations -ge 6 ] || iterations=6
     "$build/tools/hooprun" -n "$1" "$build/bench/$2_perf" -b "$3" -e "$3" -w $iterations -n $iterations -c 0 \
-        -R "$memory" --no-bound | awk -v bytes="$3" '$1 ~ /^[0-9]+$/ && NF > 10 {print bytes, $6}'
+        -R "$memory" --no-bound >"$work/out" || { echo "cliffs.sh: $1 ranks, $2, $3 bytes: it failed" >&2; exit 1; }
+    awk -v bytes="$3" '$1 ~ /^[0-9]+$/ && NF > 10 {print bytes, $6}' "$work/out"
 }
 
 for _ in $(seq "$rounds"); do

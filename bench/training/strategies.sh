@@ -8,6 +8,8 @@
 # second each way (tc tbf). Writes exchange.csv, and exchange and accuracy as .svg and .png, into FOLDER
 # (BUILD_DIR/strategies). Takes about five minutes.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 usage='usage: strategies.sh BUILD_DIR [-o FOLDER] [-r "RANKS ..."] [-m MBIT]'
 build=$(cd "${1:?$usage}" && pwd)

@@ -7,6 +7,8 @@
 # it is installed. Prints medians, and each aim as met or not met. Rounds during which other work runs are skipped,
 # unless QUIET=0 is set. Five rounds take about six minutes.
 set -eu
+# shellcheck source=bench/help.sh
+. "$(dirname "$0")/../help.sh"
 
 usage='usage: trainer.sh BUILD_DIR [-r rounds] [-s steps]'
 build=$(cd "${1:?$usage}" && pwd)
