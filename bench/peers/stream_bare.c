@@ -146,13 +146,16 @@ int main(int argc, char **argv)
                         : letter == 's' ? &setup.piece
                         : letter == 'n' ? &setup.iters
                                         : NULL;
-        if (field == NULL || (*field = strtoull(optarg, NULL, 10)) == 0) {
+        char *end = NULL;
+        if (field == NULL || (*field = strtoull(optarg, &end, 10)) == 0 || *end != '\0') {
             fprintf(stderr, "usage: %s [-b bytes] [-c connections] [-s piece] [-n iterations]\n",
                     argv[0]);
             return 2;
         }
     }
     setup.connections = setup.connections < MAX_CONNECTIONS ? setup.connections : MAX_CONNECTIONS;
+    setup.bytes = setup.bytes < setup.connections ? setup.connections : setup.bytes;
+    setup.bytes -= setup.bytes % setup.connections;
     struct end ends[2][MAX_CONNECTIONS];
     for (size_t c = 0; c < setup.connections; c++) {
         int there[2], back[2];

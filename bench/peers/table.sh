@@ -10,7 +10,7 @@
 # minutes if ranks outnumber CPUs). -m: the fastest round of each side, which is meaningful even on a busy machine.
 # -b: hooprun's --bind-to (none); Intel MPI binds its ranks, as core does, MPICH none, Open MPI if each has a CPU.
 # Sizes are in bytes, for collectives with parts of all parts together: 64 has a float for each of 16 ranks. Aims:
-# 2 ranks, 1.3 from 64 KiB on (plain memory; 2 with -R 2) and for all_reduce, else 1; more ranks, 1.2 for
+# ranks that have a CPU each, 1.3 from 64 KiB on (plain memory; 2 with -R 2) and for all_reduce, else 1; more, 1.2 for
 # all_reduce, else 1.
 set -eu
 # shellcheck source=bench/help.sh
