@@ -70,6 +70,37 @@ run 0 env HOOP_LANES=3 "$hoopinfo" --settings --json
 python3 -c 'import json, sys
 lanes = json.load(sys.stdin)["HOOP_LANES"]
 assert lanes["value"] == "3" and lanes["default"] == "2", lanes' <"$work/out" || failed=1
+long=/none$(printf '/.%.0s' $(seq 600)) # a value of any length
+run 0 env HOOP_PROFILE="$long" "$hoopinfo" --settings --json
+python3 -c 'import json, sys
+assert json.load(sys.stdin)["HOOP_PROFILE"]["value"] == sys.argv[1]' "$long" <"$work/out" || fail "a value is cut"
+for file in "$work/new/" "$work/$(printf '%0249d' 0)"; do
+    run 1 "$hoopinfo" --calibrate "$file"
+    says err '/: expected the name of a file$|0: File name too long$'
+    grep -q 'up to 30 s' "$work/err" && fail "it measures before it refuses"
+done
+# The CPU limit, as the library looks for it: in the topmost cgroup if this one's cannot be read.
+# shellcheck disable=SC2016
+limit='mount -t tmpfs none /sys/fs/cgroup && mount -t tmpfs none /proc && mkdir /proc/self &&
+    echo 0::/deep >/proc/self/cgroup || exit 9
+    [ -z "$1" ] || echo "$1" >/sys/fs/cgroup/cpu.max
+    exec "$0"'
+if unshare -m sh -c "$limit" "$hoopinfo" '' >/dev/null 2>&1; then
+    for case in '=unknown' 'max 100000=no limit' '150000 100000=1.50 CPUs'; do
+        run 0 unshare -m sh -c "$limit" "$hoopinfo" "${case%=*}"
+        says out "cgroup +${case#*=}\$"
+    done
+fi
+# Children can be waited for although SIGCHLD is ignored at the start, which dash's trap cannot do.
+ignore='import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.environ["PATH"] = "/none" # no hooprun
+os.execv(sys.argv[1], sys.argv[1:])'
+run 0 python3 -c "$ignore" "$hoopinfo"
+grep -q 'of other processes  *Resource' "$work/out" && fail "it could not wait for a child"
+run 1 python3 -c "$ignore" "$faulty" --test --ranks 2
+says err 'cannot start hooprun'
+says out 'hoop does NOT work here'
 for options in --settings '' '--explain all_reduce' '--version --json'; do
     for lost in '>/dev/full' '>&-'; do
         run 1 sh -c "'$hoopinfo' $options $lost"
@@ -181,7 +212,8 @@ assert [job["transport"] for job in said["jobs"]] == jobs, said
 assert said["works"] is (works == "works") and ("NOT" in said["verdict"]) != said["works"], said
 for job in said["jobs"]:
     ran, rows = job["error"] == "", job["operations"]
-    assert job["ranks"] == 2 and job["works"] is (ran and all(row["right"] for row in rows)), job
+    assert job["ranks"] == 2 and job["block_bytes"] == 1 << 20, job
+    assert job["works"] is (ran and all(row["right"] for row in rows)), job
     assert (job["wrong_elements"] > 0) == (code == "7"), job
     assert not ran or len(rows) == 9 and all(row["us_8_bytes"] > 0 < row["gb_per_s_1_mib"]
                                              for row in rows), job
@@ -191,10 +223,14 @@ run 0 "$hoopinfo" --test --ranks 2 --json
 report 0 works auto tcp
 run 0 hooprun -n 2 "$hoopinfo" --json --test
 report 0 works auto
+run 0 hooprun -n 2 "$hoopinfo" --test --ranks 2
+says out '8 bytes +1 MiB a block$'
+run 2 hooprun -n 2 "$hoopinfo" --test --ranks 3
+says err '\-\-ranks 3: the launcher started 2 ranks, expected the same$'
 run 1 env HOOP_TRANSPORT=rdma HOOP_IB_HCA=none "$hoopinfo" --test --ranks 2 --json
 report 1 fails rdma
 says err 'RDMA'
-run 1 env HOOP_PROFILE="$work/none" "$hoopinfo" --test --json
+run 1 env RANK= WORLD_SIZE= HOOP_PROFILE="$work/none" "$hoopinfo" --test --json # no launcher
 python3 - "$work/out" <<'END' || { failed=1; cat "$work/out"; }
 import json, sys
 said = json.load(open(sys.argv[1]))
@@ -207,6 +243,8 @@ export HOOP_TRANSPORT=auto
 run 7 env HOOP_ALGO=ring HOOP_TEST_FAULT=flip:3 "$faulty" --test --ranks 2 --json
 report 7 fails auto
 run 0 taskset -c 0 "$hoopinfo" --test --ranks 2
+run 0 "$hoopinfo" --test --ranks 17 # smaller blocks
+says out '8 bytes +512 KiB a block$'
 run 0 sh -c "ulimit -n 64; '$hoopinfo' --test --ranks 3"
 run 1 sh -c "ulimit -n 12; '$hoopinfo' --test --ranks 3"
 says err 'EMFILE \(raise ulimit -n\)'

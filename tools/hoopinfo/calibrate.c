@@ -2,6 +2,7 @@
 #include "hoopinfo/calibrate.h"
 #include "hoop.h"
 #include "hoopinfo/fit.h"
+#include "hoopinfo/hoopinfo.h"
 #include "hoopinfo/json.h"
 #include "hoopinfo/machine.h"
 #include "hoopinfo/ranks.h"
@@ -158,6 +159,9 @@ static void profile_write(struct calibration *c, struct facts *facts)
 
 /* ---- The file ------------------------------------------------------------------------------- */
 
+#define BESIDE ".XXXXXX" /* of the temporary file beside it */
+#define BESIDE_BYTES (sizeof(BESIDE) - 1)
+
 static bool file_failed(const char *file, const char *why)
 {
     fprintf(stderr, "hoopinfo: --calibrate %s: %s\n", file, why);
@@ -169,8 +173,13 @@ static bool file_check(const char *file)
 {
     struct stat about;
     char copy[PATH_MAX];
-    if (*file == 0 || strlen(file) >= sizeof(copy) - 8) {
+    const char *slash = strrchr(file, '/');
+    const char *name = slash != NULL ? slash + 1 : file;
+    if (*name == 0 || strlen(file) >= sizeof(copy) - BESIDE_BYTES) {
         return file_failed(file, "expected the name of a file");
+    }
+    if (strlen(name) + BESIDE_BYTES > NAME_MAX) {
+        return file_failed(file, strerror(ENAMETOOLONG));
     }
     if (lstat(file, &about) == 0 && !S_ISREG(about.st_mode)) {
         return file_failed(file, "expected a new name or a regular file");
@@ -198,7 +207,7 @@ static bool file_replace(const char *file, const char *text)
     char beside[PATH_MAX];
     const mode_t mask = umask(0);
     (void)umask(mask);
-    (void)snprintf(beside, sizeof(beside), "%s.XXXXXX", file);
+    (void)snprintf(beside, sizeof(beside), "%s" BESIDE, file);
     const int fd = mkstemp(beside);
     if (fd < 0) {
         return file_failed(file, strerror(errno));
@@ -232,13 +241,6 @@ static bool file_write(const char *file, const char *text)
 }
 
 /* ---- All of it ------------------------------------------------------------------------------ */
-
-static int library_failed(const char *what, hoop_result_t result)
-{
-    fprintf(stderr, "hoopinfo: %s: %s: %s\n", what, hoop_get_error_string(result),
-            hoop_get_last_error(NULL));
-    return 1;
-}
 
 /* Refuses to run as one of several ranks, which would all calibrate and disturb each other. */
 static int check_alone(void)

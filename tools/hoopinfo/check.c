@@ -1,9 +1,11 @@
 /*
- * See check.h. Element j of rank r's input is (r + 1) * (j % 13): small integers, whose sums are
- * exact in float and differ between ranks and positions.
+ * See check.h. Element j of rank r's input is factor(r) * (j % 13 + 1) + offset(r): small integers,
+ * which differ between ranks and positions. Their sums stay far below 2^24, so they are exact in
+ * float: at most 1.9 million between 4096 ranks.
  */
 #include "hoopinfo/check.h"
 #include "hoop.h"
+#include "hoopinfo/hoopinfo.h"
 #include "hoopinfo/json.h"
 #include "hoopinfo/ranks.h"
 #include <stdint.h>
@@ -12,19 +14,25 @@
 #include <string.h>
 #include <time.h>
 
-#define AWKWARD 1003u /* elements: no multiple of any n but 17 and 59 */
-#define SMALL 2u      /* 8 bytes */
-#define LARGE ((size_t)1 << 18)
+#define AWKWARD 1003u           /* elements: no multiple of any n but 17 and 59 */
+#define SMALL 2u                /* 8 bytes */
+#define LARGE ((size_t)1 << 18) /* between few ranks: 1 MiB */
+#define LARGE_LEAST ((size_t)1 << 10)
+#define BLOCKS_MOST ((size_t)1 << 26) /* elements of all ranks' inputs together */
 #define SMALL_TURNS 200u
 #define LARGE_TURNS 10u
+
+_Static_assert(AWKWARD <= LARGE_LEAST, "a block has room for every count");
 
 struct check {
     hoop_comm_t comm;
     int rank, n;
     bool json;
-    float *in, *out; /* n * LARGE elements each */
-    unsigned rows;   /* printed so far */
-    char error[512]; /* why the check could not go on */
+    size_t large;            /* elements of the largest block */
+    float *in, *out;         /* n * large elements each */
+    size_t factors, offsets; /* the sums of all ranks' */
+    unsigned rows;           /* printed so far */
+    char error[512];         /* why the check could not go on */
 };
 
 /* What block b of rank r's output should consist of. */
@@ -37,6 +45,36 @@ enum check_out {
     OUT_CROSS,
     OUT_BEFORE
 };
+
+/* Each of n ranks has n blocks of input and of output, so the more ranks, the smaller. */
+static size_t check_large(int n)
+{
+    size_t large = LARGE;
+    while (large > LARGE_LEAST && (size_t)n * (size_t)n * large > BLOCKS_MOST) {
+        large /= 2;
+    }
+    return large;
+}
+
+static size_t check_factor(size_t rank)
+{
+    return rank % 64 + 1;
+}
+
+static size_t check_offset(size_t rank)
+{
+    return rank / 64;
+}
+
+static float check_input(size_t rank, size_t j)
+{
+    return (float)(check_factor(rank) * (j % 13 + 1) + check_offset(rank));
+}
+
+static float check_sum(const struct check *c, size_t j)
+{
+    return (float)(c->factors * (j % 13 + 1) + c->offsets);
+}
 
 static hoop_result_t run_all_reduce(const struct check *c, size_t count)
 {
@@ -113,24 +151,23 @@ static const struct check_row {
 static float check_expected(const struct check *c, enum check_out out, size_t count, size_t block,
                             size_t i)
 {
-    const size_t mine = ((size_t)c->rank * count + i) % 13;
-    const int sum = c->n * (c->n + 1) / 2;
+    const size_t mine = (size_t)c->rank * count + i;
     switch (out) {
     case OUT_SUM:
-        return (float)(sum * (int)(i % 13));
+        return check_sum(c, i);
     case OUT_SUM_MINE:
-        return (float)(sum * (int)mine);
+        return check_sum(c, mine);
     case OUT_BLOCKS:
-        return (float)((block + 1) * (i % 13));
+        return check_input(block, i);
     case OUT_FIRST_MINE:
-        return (float)mine;
+        return check_input(0, mine);
     case OUT_CROSS:
-        return (float)((block + 1) * mine);
+        return check_input(block, mine);
     case OUT_BEFORE:
-        return (float)((size_t)((c->rank + c->n - 1) % c->n + 1) * (i % 13));
+        return check_input((size_t)((c->rank + c->n - 1) % c->n), i);
     case OUT_FIRST:
     default:
-        return (float)(i % 13);
+        return check_input(0, i);
     }
 }
 
@@ -180,19 +217,24 @@ static void print_head(const struct check *c)
     if (c->json) {
         fputs("{\"transport\": ", stdout);
         json_quote(transport, stdout);
-        printf(", \"ranks\": %d, \"operations\": [", c->n);
+        printf(", \"ranks\": %d, \"block_bytes\": %zu, \"operations\": [", c->n,
+               c->large * sizeof(float));
     } else {
+        char block[32] = "1 MiB a block";
+        if (c->large < LARGE) {
+            (void)snprintf(block, sizeof(block), "%zu KiB a block", c->large * sizeof(float) >> 10);
+        }
         printf("%d ranks, HOOP_TRANSPORT=%s\n  %-16s %5s %13s %15s\n", c->n, transport, "", "",
-               "8 bytes", "1 MiB a block");
+               "8 bytes", block);
     }
 }
 
-/* small and large: seconds for 8 bytes and for LARGE. */
+/* small and large: seconds for 8 bytes and for the largest block. */
 static void print_row(struct check *c, const struct check_row *row, bool right, double small,
                       double large)
 {
     const double us = small * 1e6;
-    const double gbps = (double)(LARGE * sizeof(float)) / large * 1e-9;
+    const double gbps = (double)(c->large * sizeof(float)) / large * 1e-9;
     if (c->json) {
         printf("%s\n  {\"name\": \"%s\", \"right\": %s, \"us_8_bytes\": %.3f, "
                "\"gb_per_s_1_mib\": %.3f}",
@@ -221,13 +263,13 @@ static void print_end(const struct check *c, uint64_t wrong)
 /* Adds the number of wrong elements on all ranks to *wrong. */
 static hoop_result_t check_row(struct check *c, const struct check_row *row, uint64_t *wrong)
 {
-    static const size_t counts[] = {0, 1, AWKWARD, LARGE};
+    const size_t counts[] = {0, 1, AWKWARD, c->large};
     uint64_t found = 0;
     double small = 0.0;
     double large = 0.0;
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && result == HOOP_OK; i++) {
-        memset(c->out, 0xff, (size_t)c->n * LARGE * sizeof(float));
+        memset(c->out, 0xff, (size_t)c->n * c->large * sizeof(float));
         result = row->run(c, counts[i]);
         found += result == HOOP_OK ? check_wrong(c, row, counts[i]) : 0;
     }
@@ -235,7 +277,7 @@ static hoop_result_t check_row(struct check *c, const struct check_row *row, uin
         result = hoop_all_reduce(&found, &found, 1, HOOP_UINT64, HOOP_SUM, c->comm, NULL);
     }
     result = result == HOOP_OK ? check_time(c, row, SMALL, SMALL_TURNS, &small) : result;
-    result = result == HOOP_OK ? check_time(c, row, LARGE, LARGE_TURNS, &large) : result;
+    result = result == HOOP_OK ? check_time(c, row, c->large, LARGE_TURNS, &large) : result;
     if (result == HOOP_OK && c->rank == 0) {
         print_row(c, row, found == 0, small, large);
     }
@@ -253,11 +295,16 @@ static int check_failed(struct check *c, const char *what, hoop_result_t result)
 
 static hoop_result_t check_buffers(struct check *c)
 {
-    const size_t bytes = (size_t)c->n * LARGE * sizeof(float);
+    c->large = check_large(c->n);
+    const size_t bytes = (size_t)c->n * c->large * sizeof(float);
     hoop_result_t result = hoop_mem_alloc((void **)&c->in, bytes, HOOP_MEM_HOST);
     result = result == HOOP_OK ? hoop_mem_alloc((void **)&c->out, bytes, HOOP_MEM_HOST) : result;
-    for (size_t j = 0; result == HOOP_OK && j < (size_t)c->n * LARGE; j++) {
-        c->in[j] = (float)((size_t)(c->rank + 1) * (j % 13));
+    for (size_t j = 0; result == HOOP_OK && j < (size_t)c->n * c->large; j++) {
+        c->in[j] = check_input((size_t)c->rank, j);
+    }
+    for (size_t rank = 0; rank < (size_t)c->n; rank++) {
+        c->factors += check_factor(rank);
+        c->offsets += check_offset(rank);
     }
     return result;
 }
@@ -303,9 +350,10 @@ static void print_report(const char *report, const char *transport, int ranks, i
     }
     fputs("{\"transport\": ", stdout);
     json_quote(transport, stdout);
-    printf(", \"ranks\": %d, \"operations\": [], \"wrong_elements\": 0,\n  \"error\": \"the ranks "
-           "ended with code %d: standard error says why\", \"works\": false}",
-           ranks, code);
+    printf(", \"ranks\": %d, \"block_bytes\": %zu, \"operations\": [], \"wrong_elements\": 0,\n"
+           "  \"error\": \"the ranks ended with code %d: standard error says why\", "
+           "\"works\": false}",
+           ranks, check_large(ranks) * sizeof(float), code);
 }
 
 static int check_job(int ranks, const char *transport, bool json)
@@ -349,11 +397,18 @@ static int check_jobs(int ranks, bool json)
     return first != 0 ? first : last;
 }
 
+/* As hoop_comm_init_env() reads variables: an empty one counts as unset. */
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && *value != 0;
+}
+
 /* Is a variable set of one of the launchers that hoop_comm_init_env() knows? */
 static bool is_launched(void)
 {
-    return getenv("RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL ||
-           getenv("PMI_RANK") != NULL || getenv("SLURM_STEP_ID") != NULL;
+    return is_set("RANK") || is_set("OMPI_COMM_WORLD_RANK") || is_set("PMI_RANK") ||
+           is_set("SLURM_STEP_ID");
 }
 
 /* Reports that the ranks did not meet. Under a launcher JSON is not printed, since it is unknown
@@ -370,6 +425,19 @@ static int check_unborn(struct check *c, bool alone, hoop_result_t result)
     return code;
 }
 
+/* Refuses a --ranks that would have no effect. The barrier lets rank 0 say so before a launcher
+ * ends it because of another one's exit code. */
+static int check_refused(struct check *c, int ranks)
+{
+    if (c->rank == 0) {
+        fprintf(stderr, "hoopinfo: --ranks %d: the launcher started %d ranks, expected the same\n",
+                ranks, c->n);
+    }
+    (void)hoop_barrier(c->comm, NULL);
+    (void)hoop_comm_destroy(c->comm);
+    return 2;
+}
+
 int check_run(int ranks, bool alone, bool json)
 {
     struct check check = {.comm = HOOP_COMM_NULL, .n = 1, .json = json};
@@ -381,6 +449,9 @@ int check_run(int ranks, bool alone, bool json)
     (void)hoop_comm_count(check.comm, &check.n);
     (void)hoop_comm_user_rank(check.comm, &check.rank);
     const bool job = alone || check.n > 1;
+    if (job && ranks > 0 && ranks != check.n) {
+        return check_refused(&check, ranks);
+    }
     const bool whole = json && !alone && check.rank == 0; /* no caller adds the outer object */
     if (whole) {
         fputs("{\"jobs\": [\n ", stdout);
@@ -394,5 +465,5 @@ int check_run(int ranks, bool alone, bool json)
     if (whole && job) {
         print_verdict(code, code, json);
     }
-    return job ? code : check_jobs(ranks, json);
+    return job ? code : check_jobs(ranks > 0 ? ranks : RANKS_USUAL, json);
 }

@@ -9,11 +9,13 @@
 #include <stdbool.h>
 
 /*
- * ranks: number of ranks of its own jobs. alone: this process is a rank of such a job, even if it
- * is the only one. Returns an exit code. json: rank 0 prints
+ * ranks: number of ranks of its own jobs, and what a launcher must have started; 0: the usual
+ * number, or however many a launcher started. alone: this process is a rank of such a job, even if
+ * it is the only one. Returns an exit code. json: rank 0 prints
  *
- *      {"jobs": [{"transport", "ranks", "operations": [{"name", "right", "us_8_bytes",
- *       "gb_per_s_1_mib"}], "wrong_elements", "error", "works"}], "verdict", "works"}
+ *      {"jobs": [{"transport", "ranks", "block_bytes", "operations": [{"name", "right",
+ *       "us_8_bytes", "gb_per_s_1_mib"}], "wrong_elements", "error", "works"}],
+ *       "verdict", "works"}
  *
  * or in a job of its own only an element of "jobs". If without a launcher not even one rank can be
  * made, "jobs" is empty and there is an additional "error".

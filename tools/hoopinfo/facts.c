@@ -8,12 +8,12 @@
 #include <string.h>
 
 #define KEY_BYTES 48
-#define VALUE_BYTES 512
+#define VALUE_BYTES 512 /* from JSON: what does not fit is cut off */
 
 struct fact {
     char section[KEY_BYTES];
     char key[KEY_BYTES];
-    char value[VALUE_BYTES];
+    char *value;
 };
 
 struct facts {
@@ -29,6 +29,9 @@ struct facts *facts_create(void)
 
 void facts_destroy(struct facts *facts)
 {
+    for (size_t i = 0; facts != NULL && i < facts->count; i++) {
+        free(facts->all[i].value);
+    }
     if (facts != NULL) {
         free(facts->all);
         free(facts);
@@ -47,14 +50,16 @@ void facts_add(struct facts *facts, const char *section, const char *key, const 
         facts->all = grown;
         facts->room = room;
     }
-    struct fact *fact = &facts->all[facts->count++];
+    struct fact *fact = &facts->all[facts->count];
     snprintf(fact->section, sizeof(fact->section), "%s", section);
     snprintf(fact->key, sizeof(fact->key), "%s", key);
     va_list list;
     va_start(list, format);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it was started above */
-    vsnprintf(fact->value, sizeof(fact->value), format, list);
+    const bool written = vasprintf(&fact->value, format, list) >= 0;
     va_end(list);
+    facts->count += written;
+    facts->short_of_memory |= !written;
 }
 
 /* ---- JSON of hoop ------------------------------------------------------------------------- */

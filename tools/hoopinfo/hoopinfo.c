@@ -2,7 +2,7 @@
  * hoopinfo: the version and settings of this hoop, what it finds on this machine, and whether it
  * works here. It uses only the public header.
  */
-#include "hoop.h"
+#include "hoopinfo/hoopinfo.h"
 #include "hoopinfo/calibrate.h"
 #include "hoopinfo/check.h"
 #include "hoopinfo/explain.h"
@@ -10,6 +10,7 @@
 #include "hoopinfo/machine.h"
 #include <ctype.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,10 +45,11 @@ static const char usage_text[] =
     "  --json       the same as one JSON object: of sections of texts; of --job {\"processes\":\n"
     "               [{\"pid\", \"uid\", \"program\", \"state\", \"report\"}]}; of --test "
     "{\"jobs\":\n"
-    "               [{\"transport\", \"ranks\", \"operations\": [{\"name\", \"right\", "
-    "\"us_8_bytes\",\n"
-    "               \"gb_per_s_1_mib\"}], \"wrong_elements\", \"error\", \"works\"}], \"verdict\", "
-    "\"works\"}\n"
+    "               [{\"transport\", \"ranks\", \"block_bytes\", \"operations\": [{\"name\", "
+    "\"right\",\n"
+    "               \"us_8_bytes\", \"gb_per_s_1_mib\"}], \"wrong_elements\", \"error\", "
+    "\"works\"}],\n"
+    "               \"verdict\", \"works\"}\n"
     "  --version    the version of the library in use\n"
     "  -h, --help   show this\n"
     "\n"
@@ -66,7 +68,7 @@ struct options {
     bool json, alone;
 };
 
-static int failed(const char *what, hoop_result_t result)
+int library_failed(const char *what, hoop_result_t result)
 {
     fprintf(stderr, "hoopinfo: %s: %s: %s\n", what, hoop_get_error_string(result),
             hoop_get_last_error(NULL));
@@ -133,7 +135,7 @@ static int library_add(struct facts *facts)
         char *grown = realloc(text, bytes);
         if (grown == NULL) {
             free(text);
-            return failed("the library", HOOP_OUT_OF_MEMORY);
+            return library_failed("the library", HOOP_OUT_OF_MEMORY);
         }
         text = grown;
         result = hoop_info_json(NULL, text, bytes, &needed);
@@ -142,7 +144,7 @@ static int library_add(struct facts *facts)
         facts_add_json(facts, "hoop", text);
     }
     free(text);
-    return result == HOOP_OK ? 0 : failed("the library", result);
+    return result == HOOP_OK ? 0 : library_failed("the library", result);
 }
 
 static void settings_add(struct facts *facts)
@@ -159,7 +161,7 @@ static int page_print(const struct options *options)
 {
     char version[32];
     struct facts *facts = facts_create();
-    int code = facts != NULL ? 0 : failed("facts", HOOP_OUT_OF_MEMORY);
+    int code = facts != NULL ? 0 : library_failed("facts", HOOP_OUT_OF_MEMORY);
     if (code == 0 && options->request == EXPLAIN) {
         code = explain_add(facts, options->collective, options->bytes, options->ranks);
     } else if (code == 0 && options->request == CALIBRATE) {
@@ -175,7 +177,7 @@ static int page_print(const struct options *options)
         settings_add(facts);
     }
     if (facts != NULL && code == 0 && !facts_print(facts, options->json)) {
-        code = failed("standard output", HOOP_OUT_OF_MEMORY);
+        code = library_failed("standard output", HOOP_OUT_OF_MEMORY);
     }
     facts_destroy(facts);
     return code;
@@ -298,7 +300,8 @@ static int run(const struct options *options)
     case HELP:
         return fputs(usage_text, stdout) < 0;
     case TEST:
-        return check_run(options->ranks, options->alone, options->json);
+        return check_run(options->given_ranks != NULL ? options->ranks : 0, options->alone,
+                         options->json);
     case JOB:
         return job_print(options->json);
     case CALIBRATE_RANK:
@@ -317,7 +320,8 @@ static int run(const struct options *options)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.bytes = (size_t)1 << 20, .ranks = 4};
+    struct options options = {.bytes = (size_t)1 << 20, .ranks = RANKS_USUAL};
+    (void)signal(SIGCHLD, SIG_DFL); /* if it is ignored no child can be waited for */
     if (!options_parse(argc, argv, &options)) {
         fputs("hoopinfo --help lists the options\n", stderr);
         return 2;

@@ -65,7 +65,8 @@ static void add_system(struct facts *facts)
     facts_add(facts, "system", "distribution", "%.*s", (int)strcspn(bare, "\""), bare);
 }
 
-/* The limit of this cgroup (v2). "max 100000" is no limit, "150000 100000" is 1.5 CPUs. */
+/* The limit of this cgroup (v2), or else of the topmost that is seen here, as the library reads it.
+ * "max 100000" is no limit, "150000 100000" is 1.5 CPUs. */
 static void add_quota(struct facts *facts)
 {
     char group[256];
@@ -74,13 +75,16 @@ static void add_quota(struct facts *facts)
     file_line("/proc/self/cgroup", "0::", group, sizeof(group));
     snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", group);
     file_line(path, "", text, sizeof(text));
+    if (text[0] == 0) {
+        file_line("/sys/fs/cgroup/cpu.max", "", text, sizeof(text));
+    }
     char *end = NULL;
     const double quota = strtod(text, &end);
     const double period = end != text ? strtod(end, NULL) : 0.0;
     if (period > 0.0) {
         facts_add(facts, "cpus", "cgroup", "%.2f CPUs", quota / period);
     } else {
-        facts_add(facts, "cpus", "cgroup", "no limit");
+        facts_add(facts, "cpus", "cgroup", "%s", text[0] != 0 ? "no limit" : "unknown");
     }
 }
 

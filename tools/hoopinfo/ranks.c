@@ -120,6 +120,7 @@ int ranks_run(const struct ranks *ranks, char **ret_text)
 {
     struct command command;
     int fds[2] = {-1, -1}, status = 0;
+    pid_t ended = 0;
     const pid_t parent = getpid();
     command_write(ranks, &command);
     command_pin(ranks->cpus, &command);
@@ -134,13 +135,14 @@ int ranks_run(const struct ranks *ranks, char **ret_text)
     if (pid == 0) {
         child_run(&command, parent, fds[1]);
     }
-    const int failed = pid < 0 ? start_failed("fork") : 0;
+    int failed = pid < 0 ? start_failed("fork") : 0;
     if (ret_text != NULL) {
         (void)close(fds[1]);
         *ret_text = failed == 0 ? text_read(fds[0]) : NULL;
         (void)close(fds[0]);
     }
-    while (failed == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    while (failed == 0 && (ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
     }
+    failed = ended < 0 ? start_failed("waitpid") : failed;
     return failed != 0 ? failed : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
