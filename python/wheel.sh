@@ -90,7 +90,7 @@ if command -v cc >/dev/null && command -v pkg-config >/dev/null; then
     hooprun -n 2 "$work/hello"
     "$here/../tests/hygiene/check_cmake.sh" "$here/.." "$(python -m hoop.info --prefix)" "$work/cmake"
 fi
-python "$here/tests/run.py" test_comm >"$out/tests.log" 2>&1 || code=1
+python "$here/tests/run.py" test_comm test_held >"$out/tests.log" 2>&1 || code=1
 [ $code = 0 ] || cat "$out/tests.log"
 pip -q uninstall -y hoop
 find "$work/venv" -name __pycache__ -prune -o -print | sort >"$work/after"

@@ -97,7 +97,7 @@ class Buffer(NamedTuple):
     count: int
     datatype: Datatype
     writable: bool
-    owner: Any  # what keeps the memory alive
+    owner: Any  # what keeps the memory alive, and where it is
 
 
 class _PyBuffer(ctypes.Structure):
@@ -175,13 +175,14 @@ def buffer(thing: Any, datatype: Datatype | None = None) -> Buffer:
                 return Buffer(addressof(c_char.from_buffer(thing)), thing.size, known, True, thing)
             except (BufferError, TypeError, ValueError):
                 pass  # not contiguous, read-only, or empty
+    datatype = None if datatype is None else Datatype(datatype)
     if isinstance(thing, Buffer):
         found = thing
     elif hasattr(thing, "__dlpack__") and not hasattr(thing, "__array_interface__"):
         found = _from_dlpack(thing)
     else:
         found = _from_protocol(thing)
-    if datatype is None or found.datatype == Datatype(datatype):
+    if datatype is None or found.datatype == datatype:
         return found
     if BYTES[found.datatype] != 1 or found.count % BYTES[datatype]:
         raise ValueError(
@@ -203,28 +204,30 @@ def _from_protocol(thing: Any) -> Buffer:
         raise TypeError(f"elements of {dtype.str} are not in this machine's byte order")
     if named is not None and named >= Datatype.BFLOAT16:
         # Arrays of ml_dtypes' types can't export a buffer; a view of their bytes can.
-        held = _view(thing.view("u1" if BYTES[named] == 1 else "u2"))
+        held, pin = _view(thing.view("u1" if BYTES[named] == 1 else "u2"))
     else:
-        held = _view(thing)
+        held, pin = _view(thing)
         named = _from_letter(held.format.decode() if held.format else "B", held.itemsize, thing)
         if type(thing).__module__ == "numpy" and type(thing).__name__ == "ndarray":
             global _ndarray
             _ndarray = type(thing)
             _known[dtype] = named
-    return Buffer(held.buf or 0, held.len // held.itemsize, named, not held.readonly, thing)
+    return Buffer(held.buf or 0, held.len // held.itemsize, named, not held.readonly, (thing, pin))
 
 
-def _view(thing: Any) -> _PyBuffer:
+def _view(thing: Any) -> tuple[_PyBuffer, memoryview]:
+    """The memory of thing, and a view: while this exists, thing refuses to be resized or closed."""
     held = _PyBuffer()
     try:
-        _get_buffer(thing, ctypes.byref(held), _C_CONTIGUOUS_FORMAT)
+        pin = memoryview(thing)
+        _get_buffer(pin, ctypes.byref(held), _C_CONTIGUOUS_FORMAT)
     except (TypeError, BufferError, ValueError) as error:
         raise TypeError(
             f"{type(thing).__name__} is not a buffer that hoop can use: {error}. It takes contiguous "
             "host memory by the buffer protocol or DLPack (numpy.ascontiguousarray() makes a copy)"
         ) from None
-    _release_buffer(ctypes.byref(held))  # the caller keeps thing alive, and so its memory
-    return held
+    _release_buffer(ctypes.byref(held))  # pin goes on
+    return held, pin
 
 
 def _from_letter(text: str, bytes: int, thing: Any) -> Datatype:

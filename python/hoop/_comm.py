@@ -30,6 +30,7 @@ from ._native import (
     json_text,
     lib,
     text,
+    usage,
 )
 from ._stream import Stream
 
@@ -99,11 +100,24 @@ def _all_queued() -> BaseException | None:
     return failed
 
 
+def _spoil() -> None:
+    """Makes the open group fail as a whole. hoop has no call for that, but after a mistake nothing
+    of a group runs: its end does not wait, and tells the others. A call without a comm is one."""
+    lib.hoop_barrier(None, None)
+
+
+def _outside_groups() -> None:
+    """Refuses to make a comm in an open group, whose end would write the handle."""
+    if _open.depth:
+        raise usage("a comm cannot be made inside of hoop.group(): make it before or after")
+
+
 @contextlib.contextmanager
 @heard
 def group() -> Iterator[None]:
     """``with hoop.group(): ...``. The operations that this thread calls inside run together at its end: those
-    of one comm in the order of the calls, but all sends and receives at the same time."""
+    of one comm in the order of the calls, but all sends and receives at the same time. If the block
+    raises, none of them runs, and the other ranks are told. Comms cannot be made inside."""
     check(lib.hoop_group_start())
     if not _open.depth:
         _open.held, _open.queued, _open.waits = [], [], []
@@ -111,6 +125,9 @@ def group() -> Iterator[None]:
     failed: BaseException | None = None
     try:
         yield
+    except BaseException:
+        _spoil()
+        raise
     finally:
         _open.depth -= 1
         inside = () if _open.depth else (time_ns(), *_open.waits)
@@ -164,6 +181,7 @@ class Comm:
             name=name,
         )
         handle = c_void_p()
+        _outside_groups()
         if url is None and id is None:
             if size is not None or rank is not None:
                 raise TypeError("size and rank go with a url or an id; without, the launcher knows")
@@ -208,6 +226,7 @@ class Comm:
         if not 1 <= count <= 4096:
             raise ValueError(f"a comm of {count} threads, expected 1 to 4096")
         handles = (c_void_p * count)()
+        _outside_groups()
         check(lib.hoop_comm_init_all(handles, count, None))
         watch()
         return [cls._of(c_void_p(handle)) for handle in handles]
@@ -331,6 +350,7 @@ class Comm:
         if color is not None and _int(color) < 0:
             raise ValueError(f"color is {color}, expected at least 0, or None")
         handle = c_void_p()
+        _outside_groups()
         birth(lib.hoop_comm_split, self._alive(), -1 if color is None else _int(color), _int(key),
               byref(handle), _options(options), handle=handle, parent=self._handle)
         return Comm._of(handle) if handle else None
@@ -360,6 +380,7 @@ class Comm:
     ) -> Comm:
         handle = c_void_p()
         token = None if id is None else byref(_id_struct(id))
+        _outside_groups()
         birth(lib.hoop_comm_grow, members, _int(size), token, _int(rank), byref(handle),
               _options(options), handle=handle, parent=members)
         return cls._of(handle)
@@ -371,6 +392,7 @@ class Comm:
         possible even after a failure, but not after this rank's own abort()."""
         handle = c_void_p()
         ranks = [_int(rank) for rank in exclude]
+        _outside_groups()
         birth(lib.hoop_comm_shrink, self._alive(), (c_int * len(ranks))(*ranks) if ranks else None, len(ranks),
               byref(handle), _options(options), 1 if abort else 0, handle=handle, parent=self._handle)
         return Comm._of(handle)

@@ -230,6 +230,14 @@ def error(result: int, comm: c_void_p | None = None) -> HoopError:
     return made
 
 
+def usage(sentence: str) -> InvalidUsage:
+    """The exception for a mistake that is found before hoop is called."""
+    made = InvalidUsage(sentence)
+    made.result = INVALID_USAGE
+    made.name = lib.hoop_get_error_name(INVALID_USAGE).decode()
+    return made
+
+
 def check(result: int, comm: c_void_p | None = None) -> None:
     if result != OK:
         raise error(result, comm)

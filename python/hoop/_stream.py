@@ -16,9 +16,10 @@ from ._native import IN_PROGRESS, OK, TIMEOUT, TicketStruct, check, error, lib, 
 class Ticket:
     """A point of a stream: complete when everything that was queued before it is complete."""
 
-    __slots__ = ("_last", "_parts")
+    __slots__ = ("_last", "_parts", "_stream")
 
-    def __init__(self, last: TicketStruct, parts: Sequence[TicketStruct]) -> None:
+    def __init__(self, stream: Stream, last: TicketStruct, parts: Sequence[TicketStruct]) -> None:
+        self._stream = weakref.ref(stream)
         self._last = last
         self._parts = parts  # tickets of the operations since the ticket before, which have their results
 
@@ -30,6 +31,9 @@ class Ticket:
         result = lib.hoop_ticket_query(self._last)
         if result == IN_PROGRESS:
             return False
+        stream = self._stream()
+        if stream is not None:
+            stream._release()  # so that the buffers can be resized again
         for part in self._parts:
             check(lib.hoop_ticket_query(part))
         check(result)
@@ -60,8 +64,9 @@ class Stream:
     """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
 
     An operation with a stream returns when it is queued; the stream keeps its comm and buffers alive until
-    it is complete. When the process ends, queued operations get 5 s, then their comms are aborted. For
-    event loops a stream has a ``fileno()``.
+    it is complete. Until then, and until a ticket behind it or the stream has been waited for, a bytearray
+    or the like refuses to be resized or closed (BufferError). When the process ends, queued operations get
+    5 s, then their comms are aborted. For event loops a stream has a ``fileno()``.
     """
 
     def __init__(self) -> None:
@@ -88,7 +93,7 @@ class Stream:
         with self._lock:
             last = self._record()
             fresh = [held for held in self._held if held.fresh]
-            made = Ticket(last, [*self._failed, *(held.ticket for held in fresh)])
+            made = Ticket(self, last, [*self._failed, *(held.ticket for held in fresh)])
             self._failed = []
             for held in fresh:
                 held.fresh = False

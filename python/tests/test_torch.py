@@ -1,4 +1,5 @@
-"""Tests of hoop as torch's backend: each job of torch_jobs.py and torch_training.py runs in several processes.
+"""Tests of hoop as torch's backend: each job of torch_jobs.py, torch_edges.py and
+torch_training.py runs in several processes.
 
 These are forked from this one, which imports torch once for all of them, and never hoop. torch before 2.14
 (TORCH=2.13.0 torch_test.sh) does not find hoop by itself, and does not support all of it.
@@ -212,6 +213,29 @@ class Torch(unittest.TestCase):
     @needs_backend
     def test_compiled(self):
         self.job("torch_jobs", "compiled", 2)
+
+    @needs_backend
+    def test_refused_batch(self):
+        self.job("torch_edges", "refused_batch", 2)
+
+    @needs_backend
+    def test_lengths(self):
+        self.job("torch_edges", "lengths", 2)
+
+    @needs_backend
+    def test_meshes(self):
+        self.job("torch_edges", "meshes", 2)
+
+    def test_first_uses(self):
+        self.job("torch_edges", "first_uses", 2)
+
+    @needs_backend
+    def test_timeouts(self):
+        self.job("torch_edges", "timeouts", 2)
+
+    @needs_backend
+    def test_forked_with_a_lock(self):
+        self.job("torch_edges", "forked_with_a_lock", 2)
 
     def test_import_with_our_nccl(self):
         # All symbols are bound at once, so that a missing one fails.

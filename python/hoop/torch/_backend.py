@@ -71,6 +71,7 @@ class Life(Verbs):
     def _begin(self, store: Store, rank: int, size: int, timeout: timedelta, name: str) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}, expected 0 to {size - 1}")
+        self._process = os.getpid()
         self._store = store
         self._timeout = timeout
         self.own, self.count, self._name = rank, size, name
@@ -185,12 +186,14 @@ class Life(Verbs):
         if source == to or not (0 <= source < self.count and 0 <= to < self.count):
             raise ValueError(f"rank {source} cannot send to rank {to} of {self.count}")
         key = (source, to, tag)
-        if key not in self._channels:
-            self._channels[key] = Channel(
+        found = self._channels.get(key)
+        if found is None:
+            made = Channel(
                 self._clone, *key, source == self.own, len(self._channels) + 1, self._timeout.total_seconds(),
                 self._lost,
             )
-        return self._channels[key]
+            found = self._channels.setdefault(key, made)  # another thread may have been first
+        return found
 
     def _lost(self, rank: int) -> str:
         """Why that rank can't send or receive any more; empty: it may."""
@@ -261,17 +264,22 @@ class Life(Verbs):
         return self._queue.busy() or any(channel.busy() for channel in list(self._channels.values()))
 
     def shutdown(self) -> None:
-        """Waits for what is queued and says goodbye."""
-        if self.handle:
+        """Waits for what is queued and says goodbye. A forked child does not: locks may be held by
+        threads that only the parent has."""
+        if not self.handle:
+            return
+        is_own = self._process == os.getpid()
+        if is_own:
             self._queue.close()
             for channel in list(self._channels.values()):
                 channel.close()
-            self._channels.clear()
-            self.handle = None
-            self._look()
-            self._direct.clear()  # they refer to the group, which would not be freed
+        self._channels.clear()
+        self.handle = None
+        self._look()
+        self._direct.clear()  # they refer to the group, which would not be freed
+        if is_own:
             self._comm.close()
-            _alive.discard(self)
+        _alive.discard(self)
 
 
 class HoopBackend(Life, Backend):
@@ -293,7 +301,10 @@ class HoopBackend(Life, Backend):
         return made
 
     supports_splitting = supports_shrinking = property(lambda self: True)
-    supports_coalescing = supports_abort_hooks = property(lambda self: True)
+    supports_abort_hooks = property(lambda self: True)
+    # With it torch coalesces batch_isend_irecv(), and, after one refused message in that, collects
+    # all later collectives without ever running them. _coalescing_manager() works without it.
+    supports_coalescing = property(lambda self: False)
     # torch's own implementations of these call the Python class, and so would recurse.
     supports_reconfigure = supports_window = _supports_time_estimate = property(lambda self: False)
 
@@ -308,7 +319,10 @@ class HoopBackend(Life, Backend):
                 "Python to say so: give every rank a part ([[0, 1], [2]]), or use new_group()"
             )
         name = opts.group_name if opts is not None else self._name
-        return HoopBackend(store, ranks.index(self.own), len(ranks), self._timeout, name)
+        return HoopBackend(store, ranks.index(self.own), len(ranks), self._timeout_of(opts), name)
+
+    def _timeout_of(self, options: Any) -> timedelta:
+        return self._timeout if options is None else options._timeout
 
     def shrink(
         self, ranks_to_exclude: list[int], shrink_flags: int = 0, opts_override: Any = None
@@ -321,7 +335,8 @@ class HoopBackend(Life, Backend):
         self._shrinks += 1
         name = f"shrink/{self._shrinks}/" + "-".join(map(str, ranks_to_exclude))
         store = torch.distributed.PrefixStore(name, self._store)
-        return HoopBackend(store, left.index(self.own), len(left), self._timeout, self._name)
+        timeout = self._timeout_of(opts_override)
+        return HoopBackend(store, left.index(self.own), len(left), timeout, self._name)
 
 
 class HoopGroup(Life, ProcessGroup):

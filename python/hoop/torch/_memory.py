@@ -58,5 +58,6 @@ def ddp(
     made = torch.nn.parallel.DistributedDataParallel(
         model, process_group=process_group, **options
     )
-    made.register_comm_hook(Buckets(process_group), bucket_hook)
+    group = made.process_group  # also that of a device_mesh among the options
+    made.register_comm_hook(Buckets(group), bucket_hook)
     return made

@@ -78,7 +78,7 @@ def all_gather_list(group: Ranks, targets: list[torch.Tensor], source: torch.Ten
     datatypes = [moved(target) for target in dense]
 
     def start(stream: c_void_p | None) -> None:
-        put(dense[group.own], source.view_as(own))
+        put(dense[group.own], source.reshape(own.shape))
         with Group(group.handle, stream) as together:
             for rank, (target, (datatype, width)) in enumerate(zip(dense, datatypes)):
                 address = target.data_ptr()
@@ -141,11 +141,16 @@ def all_to_all(
         receives = rows("output", into, output_sizes, group.count)
         return Operation(exchange(group, sends, receives).start, copier(output, into))
     datatype, width = moved(dense)
-    if dense.numel() != into.numel() or dense.numel() % group.count:
+    if dense.numel() != into.numel():
         raise ValueError(
-            f"all_to_all: {dense.numel()} elements into {into.numel()}, which must be as many, and a "
-            f"block for each of {group.count} ranks"
+            f"all_to_all: {dense.numel()} elements into {into.numel()}, expected as many"
         )
+    for name, tensor in (("input", dense), ("output", into)):
+        if (tensor.shape[0] if tensor.dim() else 1) % group.count:
+            raise ValueError(
+                f"all_to_all: {name} of shape {tuple(tensor.shape)} has not as many rows for each "
+                f"of {group.count} ranks"
+            )
 
     def start(stream: c_void_p | None) -> None:
         check(lib.hoop_alltoall(dense.data_ptr(), into.data_ptr(),

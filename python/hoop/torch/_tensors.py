@@ -15,6 +15,11 @@ def one(tensors: list[Any]) -> Any:
     return tensors[0]
 
 
+def as_many(what: str, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    if len(outputs) != len(inputs):
+        raise ValueError(f"{what}: {len(outputs)} outputs for {len(inputs)} inputs")
+
+
 def fits(what: str, large: torch.Tensor, small: torch.Tensor, size: int) -> None:
     if large.dtype != small.dtype:
         raise ValueError(f"{what}: tensors of {large.dtype} and {small.dtype}")

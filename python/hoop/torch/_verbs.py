@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import Work
 from . import _operations as operations
 from . import _reductions as reductions
 from ._queue import Operation, all_of
-from ._tensors import one
+from ._tensors import as_many, one
 
 Tensors = Sequence[torch.Tensor]
 
@@ -49,12 +49,14 @@ class Verbs:
         return self.run(opts.asyncOp, operation, outputs)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work | None:
-        # outputs has a list for each rank.
+        for of_one in outputs:  # a list for each rank
+            as_many("all_gather_coalesced", of_one, inputs)
         every = [operations.all_gather_list(self, list(of_one), source)
                  for *of_one, source in zip(*outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work | None:
+        as_many("all_gather_single_coalesced", outputs, inputs)
         every = [operations.all_gather(self, *pair) for pair in zip(outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)
 
@@ -71,6 +73,7 @@ class Verbs:
         return self.run(opts.asyncOp, operation, outputs)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work | None:
+        as_many("reduce_scatter_single_coalesced", outputs, inputs)
         every = [reductions.reduce_scatter(self, *pair, opts.reduceOp) for pair in zip(outputs, inputs)]
         return self.run(opts.asyncOp, all_of(every), outputs)
 

@@ -192,11 +192,14 @@ class Worker:
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []  # the last one runs the errands
         self._current: Errand | None = None
+        self._starting = threading.Lock()
 
     def submit(self, call: Callable[[], None], result: Any) -> Errand:
         errand = Errand(call, result)
         if not self._threads:
-            self._start()
+            with self._starting:  # two threads would not keep the errands' order
+                if not self._threads:
+                    self._start()
         self._errands.put(errand)
         return errand
 
