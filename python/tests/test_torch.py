@@ -223,6 +223,10 @@ class Torch(unittest.TestCase):
         self.job("torch_edges", "lengths", 2)
 
     @needs_backend
+    def test_sizes_that_differ(self):
+        self.job("torch_edges", "other_sizes", 2)
+
+    @needs_backend
     def test_meshes(self):
         self.job("torch_edges", "meshes", 2)
 

@@ -58,6 +58,27 @@ def lengths(rank, size):
     parts = [torch.zeros(6), torch.zeros(3)]
     dist.all_gather(parts, mine)
     same(parts[0], torch.tensor([0.0, 3.0, 1.0, 4.0, 2.0, 5.0]))
+    raises(ValueError, "input has 2 elements, its output 3", dist.reduce_scatter, torch.zeros(3),
+           [torch.ones(2)] * size)
+    shared = list(torch.full((size, 2), float(rank)).unbind(0))
+    dist.all_gather(shared, shared[0])  # where a block comes to, in one tensor with the others
+    same(torch.stack(shared), torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+
+
+@job
+def other_sizes(rank, size):
+    """Ranks that disagree about the sizes of an all_to_all learn it at once: that which sends less
+    than is expected, when it next waits for the other one."""
+    before = time.monotonic()
+    mine = [1, 0] if rank == 0 else [1, 1]
+
+    def exchange():
+        dist.all_to_all_single(torch.zeros(2), torch.ones(sum(mine)), [1, 1], mine)
+        dist.barrier()
+
+    said = raises(dist.DistBackendError, "MISMATCH", exchange)
+    assert "rank 0 called alltoallv with 0 " in said, said
+    assert time.monotonic() - before < 10
 
 
 @job

@@ -5,7 +5,8 @@ Tensors that are not contiguous are copied before and after.
 
 from __future__ import annotations
 
-from ctypes import c_void_p
+from ctypes import c_size_t, c_void_p
+from itertools import accumulate
 from typing import Callable, Protocol, Sequence
 
 import torch
@@ -13,7 +14,9 @@ import torch
 from .._native import check, lib
 from ._exchange import Group
 from ._queue import Operation, nothing
-from ._tensors import copy_back, dense_in_place, dense_output, fits, flattened, put, rows, same_sizes, same_types
+from ._tensors import (
+    copy_back, dense_in_place, dense_output, fits, flattened, inside, put, rows, same_sizes, same_types
+)
 from ._types import moved
 
 
@@ -66,6 +69,8 @@ def all_gather_list(group: Ranks, targets: list[torch.Tensor], source: torch.Ten
         raise ValueError(f"all_gather: {len(targets)} outputs for {group.count} ranks")
     if all(target.numel() == source.numel() for target in targets):
         flat, scattered = flattened(targets)
+        if inside(flat, source) and source.data_ptr() != targets[group.own].data_ptr():
+            source = source.clone()  # another rank's block comes to its place
         gather = all_gather(group, flat, source.reshape(-1))
         return Operation(gather.start, scattered)
     # Tensors of different sizes: a broadcast from each rank.
@@ -139,7 +144,8 @@ def all_to_all(
     if output_sizes or input_sizes:
         sends = rows("input", dense, input_sizes, group.count)
         receives = rows("output", into, output_sizes, group.count)
-        return Operation(exchange(group, sends, receives).start, copier(output, into))
+        same_own(group, sends, receives)
+        return Operation(spread(group, dense, sends, into, receives), copier(output, into))
     datatype, width = moved(dense)
     if dense.numel() != into.numel():
         raise ValueError(
@@ -171,11 +177,32 @@ def all_to_all_list(
     return Operation(exchange(group, sources, targets).start, lambda: copy_back(outputs, targets))
 
 
-def exchange(group: Ranks, sends: list[torch.Tensor], receives: list[torch.Tensor]) -> Operation:
-    """Sends tensor q of sends to rank q, and receives tensor q of receives from it, all at the same time."""
+def same_own(group: Ranks, sends: list[torch.Tensor], receives: list[torch.Tensor]) -> None:
     given, expected = sends[group.own].numel(), receives[group.own].numel()
     if given != expected:
         raise ValueError(f"all_to_all: this rank sends itself {given} elements, and expects {expected}")
+
+
+def spread(
+    group: Ranks, dense: torch.Tensor, sends: list[torch.Tensor], into: torch.Tensor, receives: list[torch.Tensor]
+) -> Callable[[c_void_p | None], None]:
+    """The call for block q of dense, sends[q], to rank q, whose block comes to receives[q], in into."""
+    datatype, width = moved(dense)
+    sent, received = ([block.numel() * width for block in blocks] for blocks in (sends, receives))
+    layouts = [(c_size_t * group.count)(*numbers)
+               for counts in (sent, received)
+               for numbers in (counts, accumulate(counts[:-1], initial=0))]
+
+    def start(stream: c_void_p | None) -> None:
+        check(lib.hoop_alltoallv(dense.data_ptr(), *layouts[:2], into.data_ptr(), *layouts[2:],
+                                 datatype, group.handle, stream))
+
+    return start
+
+
+def exchange(group: Ranks, sends: list[torch.Tensor], receives: list[torch.Tensor]) -> Operation:
+    """Sends tensor q of sends to rank q, and receives tensor q of receives from it, all at the same time."""
+    same_own(group, sends, receives)
 
     def start(stream: c_void_p | None) -> None:
         with Group(group.handle, stream) as together:

@@ -98,6 +98,11 @@ def reduce_scatter_list(
         flat = torch.cat([source.reshape(-1) for source in sources])
         return reduce_scatter(group, target.view(-1) if target.is_contiguous() else target, flat,
                               reduce_op)
+    own = sources[group.own].numel()
+    if own != target.numel():
+        raise ValueError(
+            f"reduce_scatter: this rank's input has {own} elements, its output {target.numel()}"
+        )
     # Blocks of different sizes: a reduction to each rank.
     parts = [source.clone(memory_format=torch.contiguous_format) for source in sources]
     every = all_of([reduce(group, part, reduce_op, rank) for rank, part in enumerate(parts)])

@@ -29,6 +29,10 @@ def fits(what: str, large: torch.Tensor, small: torch.Tensor, size: int) -> None
         )
 
 
+def inside(whole: torch.Tensor, part: torch.Tensor) -> bool:
+    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+
+
 def same_sizes(what: str, tensors: list[torch.Tensor], like: torch.Tensor) -> None:
     for rank, tensor in enumerate(tensors):
         if tensor.numel() != like.numel() or tensor.dtype != like.dtype:
