@@ -13,6 +13,7 @@ from operator import index
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, SupportsIndex
 
+from . import _interrupt
 from ._buffers import Buffer, Datatype, buffer
 from ._end import opened
 from ._interrupt import birth, heard, watch
@@ -492,6 +493,8 @@ class Comm:
     def _call(self, function, *arguments: Any, stream: Stream | None, hold: Any = None) -> None:
         handle = self._alive()
         if stream is None:
+            if _interrupt._bell is None:
+                watch()  # the comm was made on another thread
             if _open.depth:
                 _open.held.append((self, hold))
             inside = time_ns(), handle

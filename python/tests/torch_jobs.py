@@ -570,15 +570,26 @@ def signals(rank, size):
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         raises(KeyboardInterrupt, "", work.wait)
         assert time.monotonic() - begun < 5
+        group = dist.new_group()
+        dist.all_reduce(tensor.clone(), group=group, async_op=True)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        raises(KeyboardInterrupt, "", dist.destroy_process_group, group)
+        assert time.monotonic() - begun < 10
         store.set("rank 0 was interrupted", "")
         work.wait()
     else:
+        group = dist.new_group()
         store.wait(["rank 0 was interrupted"])
         dist.all_reduce(tensor)
     same(tensor, torch.full((1000,), float(sum(range(1, size + 1)))))
     whole = torch.zeros(1000 * size)
+
+    def limited(group):
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=60), group)
+        dist.barrier(group)
+
     for call in (lambda group: dist.all_reduce(tensor, group=group), lambda group: dist.barrier(group),
-                 lambda group: dist.broadcast(tensor, 1, group=group),
+                 limited, lambda group: dist.broadcast(tensor, 1, group=group),
                  lambda group: dist.all_gather_into_tensor(whole, tensor, group=group),
                  lambda group: dist.reduce_scatter_tensor(tensor, whole, group=group)):
         group = dist.new_group()

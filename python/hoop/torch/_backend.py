@@ -141,6 +141,10 @@ class Life(Verbs):
                 f"the operation was not complete after the {self._timeout.total_seconds():g} s "
                 "that set_timeout() allows; the group can no longer be used"
             ) from None
+        except BaseException:  # of a signal handler
+            if not job.is_completed():
+                self._comm.revoke()  # as it is without a limit
+            raise
 
     def failed(self, caught: BaseException) -> BaseException:
         """The exception for the caller. If the comm has ended this runs the abort hooks first."""

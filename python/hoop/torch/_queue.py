@@ -215,7 +215,8 @@ class Queue:
             return any(_query(job.ticket) == IN_PROGRESS for job in self.jobs)
 
     def close(self) -> None:
-        """Waits for all jobs."""
+        """Waits for all jobs. If a signal handler raises meanwhile, the queue is as before."""
+        self.drain()
         stream, self._stream = self._stream, None
         if stream is not None:
             _waiter.forget(self.fd)
