@@ -193,8 +193,9 @@ static void test_secret_of_one_machine(void **state)
     assert_int_equal(RUN(&run, "--secret-file", "/dev/null", "sh", "-c", script), 0);
     assert_says(run.out, "<></dev/null>\n");
     hoop_run_finish(&run);
-    static const char elsewhere[] = "cd /dev && exec \"$0\" --secret-file null sh -c \"$1\"";
-    assert_int_equal(RUN(&run, "sh", "-c", elsewhere, hoop_run_program, script), 0);
+    /* The program may change its directory before it joins. */
+    static const char up[] = "../../../../../../../../../../../../../../../../dev/null";
+    assert_int_equal(RUN(&run, "--secret-file", up, "sh", "-c", script), 0);
     assert_says(run.out, "<></dev/null>\n");
     hoop_run_finish(&run);
 }
