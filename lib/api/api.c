@@ -111,7 +111,7 @@ hoop_result_t hoop_comm_destroy(hoop_comm_t comm)
     if (result != HOOP_OK) {
         return result;
     }
-    if (hoop_group_holds(comm)) {
+    if (!hoop_is_forked() && hoop_group_holds(comm)) {
         return hoop_error(HOOP_INVALID_USAGE,
                           "hoop_comm_destroy: this thread has calls on the communicator in an open "
                           "group; expected hoop_group_end() before, or hoop_comm_abort()");

@@ -49,6 +49,9 @@ bool hoop_group_open(void)
 
 bool hoop_group_holds(const struct hoop_comm *comm)
 {
+    if (comm == NULL) {
+        return false; /* which is also the parent of a join */
+    }
     for (size_t i = 0; i < group.count; i++) {
         if (group.work[i].comm == comm) {
             return true;
@@ -59,7 +62,7 @@ bool hoop_group_holds(const struct hoop_comm *comm)
             return true;
         }
     }
-    return comm != NULL && group.spoiler == comm;
+    return group.spoiler == comm;
 }
 
 hoop_result_t hoop_group_spoil_by(struct hoop_comm *comm, hoop_result_t code)

@@ -231,10 +231,39 @@ static void fork_and_go_on(const struct family_self *self, const void *arg)
     check(hoop_mem_free(memory), HOOP_OK, 6);
 }
 
+/* In a child destructors may run, also of what the parent's open group has calls on. */
+static void fork_in_group(const struct family_self *self, const void *arg)
+{
+    hoop_comm_t comms[2];
+    int32_t x[2] = {1, 2};
+    int status = 0;
+    (void)self;
+    (void)arg;
+    check(hoop_comm_init_all(comms, 2, NULL), HOOP_OK, 1);
+    hoop_group_start();
+    for (int r = 0; r < 2; r++) {
+        check(hoop_all_reduce(&x[r], &x[r], 1, HOOP_INT32, HOOP_SUM, comms[r], NULL), HOOP_OK, 2);
+    }
+    const pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        in_child = true;
+        check(hoop_comm_destroy(comms[0]), HOOP_OK, 3);
+        check(hoop_comm_destroy(comms[1]), HOOP_OK, 4);
+        _exit(0);
+    }
+    check(waitpid(pid, &status, 0) == pid && status == 0 ? HOOP_OK : HOOP_SYSTEM_ERROR, HOOP_OK, 5);
+    check(hoop_group_end(), HOOP_OK, 6);
+    check(x[0] == 3 && x[1] == 3 ? HOOP_OK : HOOP_INTERNAL_ERROR, HOOP_OK, 7);
+    check(hoop_comm_destroy(comms[0]), HOOP_OK, 8);
+    check(hoop_comm_destroy(comms[1]), HOOP_OK, 9);
+}
+
 static void test_forked_child(void **state)
 {
     (void)state;
     meeting_run(1, fork_and_go_on);
+    meeting_run(1, fork_in_group);
 }
 
 /* Makes each rank count as on a machine of its own. */
@@ -259,6 +288,7 @@ static void leave_before_the_other_is_in(const struct family_self *self, const v
         hoop_group_start();
         hoop_comm_init_rank(&a, 2, meeting->ids[0], 0);
         hoop_comm_init_rank(&b, 2, meeting->ids[1], 0);
+        check(hoop_comm_destroy(NULL), HOOP_OK, 10); /* not the parent of these, which have none */
         check(hoop_group_end(), HOOP_OK, 1);
         check(hoop_comm_get_async_error(b, &error), HOOP_OK, 2);
         check(error, HOOP_OK, 3);
