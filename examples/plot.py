@@ -33,7 +33,8 @@ def read(path, kind):
 
 
 def column(lines, name):
-    return [float(line[name]) for line in lines]
+    # What is not finite is null in JSON.
+    return [float("nan") if line[name] is None else float(line[name]) for line in lines]
 
 
 def save(figure, name):

@@ -107,7 +107,7 @@ static bool run(const struct study_options *options, const struct study_data *da
         part.in = net_inputs(net);
         part.out = net_outputs(net);
         done = study_open(&part.study, options, data, 0, 1, part.last, net, problem) &&
-               train(&part, problem);
+               train(&part, problem) && report_kept(&part.study.report, problem);
         study_close(&part.study);
     }
     peers_close(part.peers);

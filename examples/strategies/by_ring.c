@@ -38,7 +38,7 @@ static bool run(const struct study_options *options, const struct study_data *da
     if (shared != NULL) {
         study_place(&study, shared);
     }
-    done = shared != NULL && train(&study, peers, problem);
+    done = shared != NULL && train(&study, peers, problem) && report_kept(&study.report, problem);
     study_close(&study);
     peers_memory_free(shared);
     peers_close(peers);

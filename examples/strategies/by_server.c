@@ -194,6 +194,7 @@ static bool run(const struct study_options *options, const struct study_data *da
         done = peers_serve(peers, problem) &&
                (rank == 0 ? run_server : run_worker)(&study, peers, problem);
     }
+    done = done && report_kept(&study.report, problem);
     study_close(&study);
     peers_close(peers);
     return done;

@@ -92,6 +92,9 @@ static void *work(void *arg)
         study_over(study, "by_threads", crew->options->threads);
     }
     pthread_barrier_wait(&crew->together); /* all threads have copied the parameters */
+    if (good && worker->number == 0 && !report_kept(&study->report, &crew->problem)) {
+        crew->failed = true; /* read when this thread has ended */
+    }
     study_close(study);
     return NULL;
 }

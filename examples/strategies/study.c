@@ -23,9 +23,9 @@ static const struct row {
     {"data", TEXT, AT(data), 0, 0, "DIR   as the trainer's (the built-in digits)"},
     {"train-samples", WHOLE, AT(train_samples), 1, INT_MAX, "N     only the first (all)"},
     {"test-samples", WHOLE, AT(test_samples), 1, INT_MAX, "N     only the first (2000)"},
-    {"steps", WHOLE, AT(steps), 1, INT_MAX, "N     batches for each worker (100)"},
+    {"steps", WHOLE, AT(steps), 1, 500000, "N     batches for each worker (100)"},
     {"batch-size", WHOLE, AT(batch), 1, 65536, "N     images of a worker's batch (32)"},
-    {"test-every", WHOLE, AT(test_every), 1, INT_MAX, "N     steps (only at the end)"},
+    {"test-every", WHOLE, AT(test_every), 1, 500000, "N     steps (only at the end)"},
     {"lr", NUMBER, AT(lr), 0, 1e9, "X     learning rate (0.01)"},
     {"momentum", NUMBER, AT(momentum), 0, 1, "X     (0.5)"},
     {"seed", WHOLE, AT(seed), 0, UINT_MAX, "N     (1)"},
@@ -87,7 +87,8 @@ static bool options_read(struct study_options *ret, int argc, char **argv, const
                                   .seed = 1};
     problem->text[0] = '\0';
     opterr = 0;
-    for (int got = 0; (got = getopt_long(argc, argv, "+", known, NULL)) != -1;) {
+    int at = 1; /* of the option that is read, which optind is behind, or not yet */
+    for (int got = 0; (got = getopt_long(argc, argv, "+", known, NULL)) != -1; at = optind) {
         if (got == (int)ROWS) {
             printf("%s\n\n", about);
             for (size_t i = 0; i < ROWS; i++) {
@@ -97,7 +98,7 @@ static bool options_read(struct study_options *ret, int argc, char **argv, const
         }
         if (got == '?') {
             return problem_say(problem, "%s: no such option, or its value is missing (--help)",
-                               argv[optind - 1]);
+                               argv[at]);
         }
         if (!option_set(ret, &rows[got], optarg, problem)) {
             return false;

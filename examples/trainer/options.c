@@ -236,13 +236,14 @@ enum options_found options_parse(struct options *options, int argc, char **argv,
     options_default(options);
     opterr = 0;
     optind = 0; /* so that a second call begins anew */
-    for (int got = 0; (got = getopt_long(argc, argv, "+", known, NULL)) != -1;) {
+    int at = 1; /* of the option that is read, which optind is behind, or not yet */
+    for (int got = 0; (got = getopt_long(argc, argv, "+", known, NULL)) != -1; at = optind) {
         if (got == HELP) {
             return OPTIONS_HELP;
         }
         if (got == '?') {
             problem_say(problem, "%s: no such option, or its value is missing (--help lists all)",
-                        argv[optind - 1]);
+                        argv[at]);
             return OPTIONS_BAD;
         }
         if (!option_set(options, &rows[got], optarg, problem)) {

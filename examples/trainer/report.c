@@ -132,6 +132,7 @@ static void metrics_write(struct report *report, int epoch, int64_t updates, dou
 void report_epoch(struct report *report)
 {
     report->epoch_s = report_now();
+    report->epoch_images = report->images;
 }
 
 static void bar_draw(const struct report *report, const struct report_line *line)
@@ -140,7 +141,7 @@ static void bar_draw(const struct report *report, const struct report_line *line
     printf("\r\033[KEpoch %d of %d [%.*s%*s] %3d%%  loss %.4f  %.0f images/s", line->epoch,
            report->epochs, done, "##############################", BAR - done, "",
            100 * line->batch / line->batches, line->loss,
-           line->images / (report_now() - report->epoch_s + 1e-9));
+           (report->images - report->epoch_images) / (report_now() - report->epoch_s + 1e-9));
     fflush(stdout);
 }
 

@@ -27,6 +27,7 @@ struct report {
     double began_s, epoch_s; /* when the run, and the epoch, began */
     double share_s[SHARES];
     double images, flop; /* images of all ranks; operations of this rank */
+    double epoch_images; /* images before the epoch, or what is left of it after a resume */
 };
 
 struct report_line {

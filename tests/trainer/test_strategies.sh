@@ -59,6 +59,9 @@ options+=(--steps 5)
 "${run[@]}" -n 4 "$server" "${options[@]}" --async --slow-ms 5 | grep -q '^by_server --async: 4 ranks, 5 steps, ' || fail "--slow-ms"
 "$ring" "${options[@]}" --model mnist-bn 2>&1 | grep -q 'mnist-bn: running averages are not shared' || fail mnist-bn
 "${run[@]}" -n 5 "$model" "${options[@]}" 2>&1 | grep -q 'cannot be cut into 5 parts: it has 4 layers' || fail "5 parts"
+"$ring" --steps 5 -lr 0.1 2>&1 | grep -q -- '-lr: no such option' || fail "-lr"
+"$ring" "${options[@]}" --metrics /dev/full >/dev/null 2>"$box/err" && fail "metrics that are lost are no failure"
+grep -q '/dev/full: not all metrics could be written to it' "$box/err" || fail "nothing is said of metrics that are lost"
 "$ring" --steps none 2>&1 | grep -q -- '--steps none: expected a whole number' || fail "--steps"
 [ $failed = 0 ] && echo "all right"
 exit $failed
