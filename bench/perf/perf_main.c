@@ -113,7 +113,8 @@ static int main_written(const char *program, bool whole, int code)
     return code;
 }
 
-/* Or a file that is opened later, such as that of -J, would be the standard error. */
+/* Opens the null device where standard input or error is closed: a file that is opened later, such
+ * as that of -J, would get its number. A closed standard output stays closed, and is noticed. */
 static void main_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd += STDERR_FILENO) {
