@@ -138,7 +138,8 @@ def group() -> Iterator[None]:
         finally:
             inside = ()
             if not _open.depth:
-                failed = failed or _all_queued()
+                late = _all_queued()  # in any case: else the streams would hold it for ever
+                failed = failed or late
     if failed is not None:
         raise failed
 
@@ -157,8 +158,9 @@ class Comm:
     text; the first failure that is not a mistake of the caller ends the comm on all ranks.
 
     Ctrl-C raises KeyboardInterrupt in the main thread even while that waits in a call. Then the comm has ended on
-    all ranks, as after revoke(): shrink(abort=True) makes a new one. If a comm was being made, nothing of it
-    is left, and the comm that it was made of has ended. The program's own signal handlers run after the call.
+    all ranks, as after revoke(): shrink(abort=True) makes a new one. If a comm was being made, it is aborted as
+    soon as it is made, and the comm that it was made of has ended. The program's own signal handlers run after
+    the call.
     """
 
     def __init__(

@@ -156,6 +156,27 @@ class Streams(unittest.TestCase):
         comm.close()
         other.close()
 
+    def test_a_signal_handler_in_a_group(self):
+        # Its block has raised, so nothing of it runs, and the stream does not hold its memory for ever.
+        comm, other = hoop.Comm.threads(2)
+        stream, gone, call = hoop.Stream(), [], lib.hoop_all_reduce
+        x = hoop.empty(1000)
+        weakref.finalize(x.base if x.base is not None else x, gone.append, 1)
+        with unittest.mock.patch.object(lib, "hoop_all_reduce", lambda *given: raise_after(call(*given))):
+            with self.assertRaises(KeyboardInterrupt), hoop.group():
+                comm.all_reduce(x, stream=stream)
+        del x
+        gc.collect()
+        self.assertEqual((gone, stream.idle(), hoop._comm._open.depth), ([], True, 0))
+        with self.assertRaisesRegex(hoop.RemoteError, "rank 0 ran no call of a group"):
+            other.all_reduce(np.ones(1000, "f4"))
+        stream.synchronize()
+        gc.collect()
+        self.assertEqual(gone, [1])
+        for one in (stream, comm, other):
+            with contextlib.suppress(hoop.HoopError):  # it has failed
+                one.close()
+
     def test_the_stream_keeps_a_comm_alive(self):
         comm, other = hoop.Comm.threads(2)
         stream, known = hoop.Stream(), weakref.ref(comm)

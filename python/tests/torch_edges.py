@@ -10,14 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions
-from torch_jobs import limit, raises, same
-
-JOBS = {}
-
-
-def job(function):
-    JOBS[function.__name__] = function
-    return function
+from torch_jobs import job, limit, raises, run, same  # run: of any of these jobs
 
 
 def backend_of(group=None):
@@ -148,11 +141,3 @@ def fork_inside(lock):
             os.kill(child, 9)
         time.sleep(0.01)
     assert os.waitstatus_to_exitcode(ended[1]) == 7, ended
-
-
-def run(name, method, size, rank):
-    dist.init_process_group("hoop", init_method=method, world_size=size, rank=rank,
-                            timeout=timedelta(seconds=60))
-    JOBS[name](rank, size)
-    if dist.is_initialized():
-        dist.destroy_process_group()
