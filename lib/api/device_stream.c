@@ -312,51 +312,37 @@ static struct hoop_stream_order *device_order(struct hoop_work *work, size_t cou
     return NULL;
 }
 
-/* Errors that a host stream would report later are returned now: there is no ticket to ask. */
-static hoop_result_t device_refuse(const struct hoop_work *work, size_t count)
-{
-    hoop_result_t result = hoop_work_refuse(work, count);
-    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        if ((work[i].comm->closed & HOOP_COMM_FINALIZED) != 0) {
-            result = hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized");
-        }
-    }
-    return result;
-}
-
-/* Queues the work as a piece, and puts the holds on the streams. The order is moved. */
+/* Queues the work as a piece, and puts the holds on the streams. Calls on comms that take none fail
+ * at once: there is no ticket to ask later. The order is moved. */
 static hoop_result_t device_push(struct hoop_work *work, size_t count,
                                  struct hoop_stream_order *order)
 {
     for (size_t i = 0; i < count; i++) {
         work[i].request.bell = order->bell;
     }
-    hoop_result_t result = device_refuse(work, count);
-    if (result != HOOP_OK) {
-        hoop_work_finish(work, count);
-        hoop_order_destroy(order);
-        return result;
-    }
     struct hoop_piece *piece = hoop_piece_create(work, count, 1, true);
     if (piece == NULL) {
         hoop_order_destroy(order);
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count);
+        return hoop_work_fail(
+            work, count,
+            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", count));
     }
     const struct hoop_hold hold = order->hold;
     piece->order = order;
     piece->batch.unhurried = true;
     hoop_progress_suit(work[0].comm);
-    result = hoop_progress_push(piece);
+    hoop_result_t refused = HOOP_OK;
+    hoop_result_t result = hoop_progress_push(piece, &refused);
     if (result == HOOP_OK) {
-        result = hoop_order_hold(order, &hold);
-        if (result != HOOP_OK) { /* it is queued, but a stream does not wait for it */
-            hoop_work_fail(work, count, result);
-        }
+        result = hoop_order_hold(order, &hold); /* on failure a stream does not wait for it */
     } else {
         hoop_piece_release(piece); /* the reference of its item */
     }
+    if (result != HOOP_OK) {
+        hoop_work_fail(work, count, result);
+    }
     hoop_piece_release(piece);
-    return result;
+    return result == HOOP_OK ? refused : result;
 }
 
 /* What is known of the streams of the calls. */
@@ -391,12 +377,12 @@ static hoop_result_t device_capture(struct hoop_work *work, size_t count,
                                                 "all calls of the group on that stream");
     }
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        result = hoop_capture_check(work[i].comm);
+        result = hoop_comm_refuse(work[i].comm);
+        result = result == HOOP_OK ? hoop_capture_check(work[i].comm) : result;
         result = result == HOOP_OK ? HOOP_OK
                                    : hoop_error(result, "stream %p captures a graph: %s",
                                                 (void *)streams->last, hoop_thread_error());
     }
-    result = result == HOOP_OK ? device_refuse(work, count) : result;
     if (result != HOOP_OK) {
         hoop_work_finish(work, count);
         return result;

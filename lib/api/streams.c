@@ -132,10 +132,7 @@ static hoop_result_t streams_await(struct hoop_queue *queue, struct hoop_piece *
     queue->pins++;
     (void)hoop_progress_wait(queue, &queue->done, queue->queued, HOOP_NEVER);
     queue->pins--;
-    const struct hoop_batch *batch = &piece->batch;
-    return batch->result == HOOP_OK || batch->why == NULL
-               ? batch->result
-               : hoop_error(batch->result, "%s", batch->why->text);
+    return hoop_batch_result(&piece->batch);
 }
 
 /* Finds the queues; fails if a stream was destroyed meanwhile. With the lock. */
@@ -150,15 +147,14 @@ static hoop_result_t streams_find(struct stream_part *parts, size_t count)
     return HOOP_OK;
 }
 
-/* Puts the piece on all streams, or on none. With the lock. */
+/* Puts the piece on all streams, or on none. Calls on comms that take none fail, the others run.
+ * With the lock. */
 static hoop_result_t streams_push(struct stream_part *parts, size_t count, struct hoop_piece *piece,
                                   bool blocks)
 {
-    hoop_result_t result = streams_find(parts, count);
-    if (result == HOOP_OK) {
-        result = hoop_progress_refuse(piece);
-    }
-    if (result != HOOP_OK) {
+    const hoop_result_t found = streams_find(parts, count);
+    const hoop_result_t result = found == HOOP_OK ? hoop_batch_refuse(&piece->batch) : found;
+    if (found != HOOP_OK || piece->batch.left == 0) {
         streams_free_items(parts, count);
         hoop_piece_release(piece);
         return result;
@@ -168,21 +164,35 @@ static hoop_result_t streams_push(struct stream_part *parts, size_t count, struc
         hoop_queue_push(parts[i].queue, parts[i].item);
         hoop_progress_notify(parts[i].queue);
     }
-    return blocks ? streams_await(parts[0].queue, piece) : HOOP_OK;
+    return blocks ? streams_await(parts[0].queue, piece) : result;
 }
 
-static hoop_result_t streams_submit(struct stream_part *parts, size_t count,
-                                    const struct hoop_work *work, size_t works, bool blocks)
+/* NULL: no memory. */
+static struct hoop_piece *streams_piece(struct stream_part *parts, size_t count,
+                                        const struct hoop_work *work, size_t works, bool blocks)
 {
     struct hoop_piece *piece = hoop_piece_create(work, works, (uint32_t)count, blocks);
-    if (piece == NULL) {
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on a stream", works);
-    }
-    if (!streams_make_items(parts, count, piece)) {
+    if (piece != NULL && !streams_make_items(parts, count, piece)) {
         streams_free_items(parts, count);
         piece->holders = 1;
         hoop_piece_release(piece);
-        return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group on %zu streams", count);
+        piece = NULL;
+    }
+    return piece;
+}
+
+static hoop_result_t streams_submit(struct stream_part *parts, const hoop_stream_t *streams,
+                                    size_t count, const struct hoop_work *work, size_t works,
+                                    bool blocks)
+{
+    for (size_t i = 0; i < count; i++) {
+        parts[i].stream = streams[i];
+    }
+    struct hoop_piece *piece = streams_piece(parts, count, work, works, blocks);
+    if (piece == NULL) {
+        return hoop_work_fail(
+            work, works,
+            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu calls on %zu streams", works, count));
     }
     hoop_progress_suit(work[0].comm);
     hoop_progress_lock();
@@ -197,22 +207,18 @@ static hoop_result_t streams_submit(struct stream_part *parts, size_t count,
 hoop_result_t hoop_streams_submit(const hoop_stream_t *streams, size_t count,
                                   const struct hoop_work *work, size_t works, bool blocks)
 {
-    struct stream_part one = {.stream = streams[0]};
+    struct stream_part one = {.stream = NULL};
     struct stream_part *parts = count == 1 ? &one : calloc(count, sizeof(*parts));
-    hoop_result_t result = hoop_work_refuse(work, works);
-    if (result == HOOP_OK && parts != NULL) {
-        const int before = hoop_cancel_off();
-        for (size_t i = 0; i < count; i++) {
-            parts[i].stream = streams[i];
-        }
-        result = streams_submit(parts, count, work, works, blocks);
-        hoop_cancel_restore(before);
-    } else {
-        hoop_work_finish(work, works);
-    }
     if (parts == NULL) {
-        result = hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group on %zu streams", count);
-    } else if (parts != &one) {
+        hoop_work_finish(work, works);
+        return hoop_work_fail(
+            work, works,
+            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group on %zu streams", count));
+    }
+    const int before = hoop_cancel_off();
+    const hoop_result_t result = streams_submit(parts, streams, count, work, works, blocks);
+    hoop_cancel_restore(before);
+    if (parts != &one) {
         free(parts);
     }
     return result;

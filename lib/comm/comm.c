@@ -211,11 +211,19 @@ hoop_result_t hoop_comm_check_born(const struct hoop_comm *comm)
     return HOOP_OK;
 }
 
+hoop_result_t hoop_comm_check_open(const struct hoop_comm *comm)
+{
+    const hoop_result_t born = hoop_comm_check_born(comm);
+    return born != HOOP_OK || (atomic_load(&comm->closed) & HOOP_COMM_FINALIZED) == 0
+               ? born
+               : hoop_error(HOOP_INVALID_USAGE, "the communicator was finalized");
+}
+
 hoop_result_t hoop_comm_refuse(struct hoop_comm *comm)
 {
     struct hoop_failure failure;
     const hoop_result_t state = hoop_comm_state(comm, &failure);
-    return state == HOOP_OK ? hoop_comm_check_born(comm)
+    return state == HOOP_OK ? hoop_comm_check_open(comm)
                             : hoop_error(state, "the communicator has failed: %s", failure.text);
 }
 

@@ -122,8 +122,11 @@ bool hoop_comm_is_ready(const struct hoop_comm *comm);
 /* HOOP_INVALID_USAGE: it is pending, so it takes no operation. HOOP_OK: it takes operations, or
  * refuses them because it has failed. Any thread. */
 hoop_result_t hoop_comm_check_born(const struct hoop_comm *comm);
-/* HOOP_OK: it takes operations, as far as is known. Otherwise says why it has failed, or that it is
- * pending. Any thread. */
+/* HOOP_INVALID_USAGE: it is pending, or was finalized: to call an operation is a mistake. Any
+ * thread. */
+hoop_result_t hoop_comm_check_open(const struct hoop_comm *comm);
+/* HOOP_OK: it takes operations, as far as is known. Otherwise says why it has failed, or what
+ * hoop_comm_check_open() says. Any thread. */
 hoop_result_t hoop_comm_refuse(struct hoop_comm *comm);
 /* Adds or removes a pin. While a comm is pinned nothing of it is freed: others are being made of
  * it. Any thread. */

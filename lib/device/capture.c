@@ -272,7 +272,8 @@ static bool capture_push(struct capture *capture)
     }
     piece->ended = capture_ended;
     piece->ended_arg = capture;
-    if (hoop_progress_push(piece) != HOOP_OK) {
+    hoop_result_t refused = HOOP_OK; /* its work failed, as capture_ended() will see */
+    if (hoop_progress_push(piece, &refused) != HOOP_OK) {
         hoop_piece_release(piece);
         return false;
     }

@@ -269,7 +269,8 @@ static hoop_result_t launched_queue(struct hoop_launch *first, struct hoop_piece
     piece->ended = launch_ended;
     piece->ended_arg = first;
     pthread_mutex_lock(&launching.placing);
-    const hoop_result_t result = hoop_progress_push(piece);
+    hoop_result_t refused = HOOP_OK; /* a comm failed just now, as launch_ended() will see */
+    const hoop_result_t result = hoop_progress_push(piece, &refused);
     pthread_mutex_lock(&launching.lock);
     launching.placed++;
     for (struct hoop_launch *at = first; at != NULL; at = at->next) {
@@ -505,10 +506,12 @@ static hoop_result_t launches_run(struct hoop_launch *first, struct hoop_work *w
     if (*ret_begun) {
         result = launches_push(first, work, count);
     } else {
-        hoop_work_fail(work, count, result);
         hoop_work_finish(work, count);
     }
     *ret_queued = result == HOOP_OK;
+    if (result != HOOP_OK) {
+        hoop_work_fail(work, count, result);
+    }
     const uint64_t deadline_ns = hoop_deadline_ns(work[0].comm->op_timeout_ms);
     const hoop_result_t put = launches_put(first, work, *ret_queued);
     if (*ret_begun && put != HOOP_OK) {

@@ -188,12 +188,29 @@ static void batch_begin(struct hoop_batch *batch)
     }
 }
 
-void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper)
+hoop_result_t hoop_batch_refuse(struct hoop_batch *batch)
 {
     for (uint32_t c = 0; c < batch->n_comms; c++) {
         struct hoop_comm *comm = batch->comms[c].comm;
-        hoop_turn_reserve(&comm->turn, &batch->comms[c].place, sleeper,
-                          hoop_comm_patience_ms(comm));
+        hoop_result_t result = hoop_comm_refuse(comm);
+        if (result == HOOP_OK && comm->dropped) {
+            result = hoop_error(HOOP_ABORTED, "the communicator was aborted");
+        }
+        if (result != HOOP_OK) {
+            batch_over(batch, &batch->comms[c], result);
+        }
+    }
+    return hoop_batch_result(batch);
+}
+
+void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper)
+{
+    for (uint32_t c = 0; c < batch->n_comms; c++) {
+        struct hoop_batch_comm *member = &batch->comms[c];
+        struct hoop_comm *comm = member->comm;
+        if (member->state == HOOP_BATCH_QUEUED) {
+            hoop_turn_reserve(&comm->turn, &member->place, sleeper, hoop_comm_patience_ms(comm));
+        }
     }
 }
 
@@ -203,12 +220,14 @@ void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoo
         struct hoop_batch_comm *member = &batch->comms[c];
         if (member->comm == comm && member->state == HOOP_BATCH_QUEUED) {
             hoop_turn_drop(&member->place);
-            batch->result = batch->result == HOOP_OK ? code : batch->result;
-            member->failed = true;
-            member->state = HOOP_BATCH_OVER;
-            batch->left--;
+            batch_over(batch, member, code);
         }
     }
+}
+
+hoop_result_t hoop_batch_result(const struct hoop_batch *batch)
+{
+    return batch->why != NULL ? hoop_error(batch->result, "%s", batch->why->text) : batch->result;
 }
 
 bool hoop_batch_has_failed(const struct hoop_batch *batch, size_t i)
@@ -275,6 +294,15 @@ static void batch_wait(struct batch_wait *waiting)
     hoop_wait(&waiting->wait); /* every work has its own deadline */
 }
 
+hoop_result_t hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
+{
+    for (size_t i = 0; i < count; i++) {
+        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
+                        work[i].comm->rank, hoop_thread_error());
+    }
+    return code;
+}
+
 hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count)
 {
     if (count == 0) {
@@ -286,14 +314,12 @@ hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count)
     struct hoop_batch_comm *comms = calloc(count, sizeof(*comms));
     hoop_result_t result = HOOP_OUT_OF_MEMORY;
     if (comms == NULL || waiting.sleepers == NULL) {
-        hoop_error(result, "no memory for a group of %zu calls", count);
+        hoop_work_fail(work, count,
+                       hoop_error(result, "no memory for a group of %zu calls", count));
     } else {
         hoop_batch_init(batch, work, count, comms);
         batch_wait(&waiting);
-        result = batch->result;
-        if (batch->why != NULL) {
-            hoop_error(result, "%s", batch->why->text);
-        }
+        result = hoop_batch_result(batch);
         hoop_batch_finish(batch);
     }
     free(comms);

@@ -45,14 +45,22 @@ void hoop_batch_init(struct hoop_batch *batch, struct hoop_work *work, size_t co
                      struct hoop_batch_comm *comms);
 void hoop_batch_finish(struct hoop_batch *batch);
 
+/* Fails the work on comms that have failed or were aborted, and returns the first such failure. The
+ * rest is still to be run: other ranks wait for it. With the lock of progress.h. */
+hoop_result_t hoop_batch_refuse(struct hoop_batch *batch);
+
 /* Reserves places in line, for a later hoop_batch_poll(). sleeper: of the polling thread. */
 void hoop_batch_reserve(struct hoop_batch *batch, struct hoop_sleeper *sleeper);
 
 /* DONE: everything is complete, or has failed. */
 enum hoop_poll hoop_batch_poll(struct hoop_batch *batch, bool look);
 
-/* Before the first poll: removes comm's work from the batch, which fails with `code`. */
+/* Before the first poll: removes comm's work from the batch, which fails with code and the thread's
+ * error. */
 void hoop_batch_drop(struct hoop_batch *batch, const struct hoop_comm *comm, hoop_result_t code);
+
+/* The batch's result, and its message as the thread's error. */
+hoop_result_t hoop_batch_result(const struct hoop_batch *batch);
 
 /* In a batch that is over: has work i failed, or did it not begin? */
 bool hoop_batch_has_failed(const struct hoop_batch *batch, size_t i);
@@ -63,6 +71,10 @@ uint32_t hoop_batch_sleepers(const struct hoop_batch *batch, struct hoop_sleeper
 
 /* Runs a whole batch; blocks. Returns the first failure, with its message. */
 hoop_result_t hoop_batch_run(struct hoop_work *work, size_t count);
+
+/* Makes their comms fail with code and the thread's error: so nobody takes for a result what a
+ * stream continues with, or waits for operations that will not be called. Returns code. */
+hoop_result_t hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code);
 
 /*
  * For each communicator with several ranks in this process: does the work have calls of all of

@@ -124,7 +124,7 @@ hoop_result_t hoop_progress_free(void *ptr)
     struct hoop_region_ref ref;
     hoop_result_t result = HOOP_OK;
     /* Device memory: freeing it waits for the whole device anyway. */
-    const bool host = hoop_region_find(ptr, 1, &ref) && ref.kind == HOOP_MEM_HOST;
+    const bool host = hoop_region_find(ptr, 0, &ref) && ref.kind == HOOP_MEM_HOST; /* also torn */
     pthread_mutex_lock(&progress.lock);
     const bool used = host && ref.offset == 0 && progress_uses(ptr, ref.bytes);
     if (used) {
@@ -353,28 +353,13 @@ static struct hoop_queue *progress_queue(uint64_t comm_id)
     return queue;
 }
 
-hoop_result_t hoop_progress_refuse(const struct hoop_piece *piece)
+static hoop_result_t progress_push(struct hoop_piece *piece, hoop_result_t *ret_refused)
 {
-    const struct hoop_batch *batch = &piece->batch;
-    for (uint32_t c = 0; c < batch->n_comms; c++) {
-        if (batch->comms[c].comm->dropped) {
-            const hoop_result_t why = hoop_work_refuse(batch->work, batch->count);
-            return why != HOOP_OK ? why : hoop_error(HOOP_ABORTED, "the communicator was aborted");
-        }
-    }
-    return HOOP_OK;
-}
-
-static hoop_result_t progress_push(struct hoop_piece *piece)
-{
-    const hoop_result_t refused = hoop_progress_refuse(piece);
-    if (refused != HOOP_OK) {
-        return refused;
-    }
     struct hoop_queue *queue = progress_queue(piece->batch.comms[0].comm->id);
     if (queue == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue");
     }
+    *ret_refused = hoop_batch_refuse(&piece->batch);
     hoop_batch_reserve(&piece->batch, &progress.sleeper);
     hoop_queue_push(queue, &piece->item);
     hoop_progress_notify(queue);
@@ -382,10 +367,10 @@ static hoop_result_t progress_push(struct hoop_piece *piece)
     return HOOP_OK;
 }
 
-hoop_result_t hoop_progress_push(struct hoop_piece *piece)
+hoop_result_t hoop_progress_push(struct hoop_piece *piece, hoop_result_t *ret_refused)
 {
     pthread_mutex_lock(&progress.lock);
-    const hoop_result_t result = progress_push(piece);
+    const hoop_result_t result = progress_push(piece, ret_refused);
     pthread_mutex_unlock(&progress.lock);
     return result;
 }
@@ -397,12 +382,15 @@ void hoop_progress_drop(struct hoop_comm *comm)
         return;
     }
     /* A comm that has said goodbye has no failure, but what is dropped was not done. */
-    const hoop_result_t code = hoop_comm_state(comm, NULL);
+    struct hoop_failure failure = {.code = HOOP_ABORTED, .text = "the communicator was aborted"};
+    struct hoop_failure its;
+    failure = hoop_comm_state(comm, &its) != HOOP_OK ? its : failure;
+    (void)hoop_error(failure.code, "%s", failure.text);
     pthread_mutex_lock(&progress.lock);
     comm->dropped = true;
     for (size_t i = 0; i < 2; i++) {
         HOOP_LIST_EACH(struct hoop_queue, queue, lists[i], active) {
-            hoop_queue_drop(queue, comm, code != HOOP_OK ? code : HOOP_ABORTED);
+            hoop_queue_drop(queue, comm, failure.code);
         }
     }
     pthread_mutex_unlock(&progress.lock);

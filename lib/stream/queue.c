@@ -93,23 +93,6 @@ bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work
     return true;
 }
 
-hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count)
-{
-    hoop_result_t result = HOOP_OK;
-    for (size_t i = 0; i < count && result == HOOP_OK; i++) {
-        result = hoop_comm_refuse(work[i].comm);
-    }
-    return result;
-}
-
-void hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code)
-{
-    for (size_t i = 0; i < count; i++) {
-        hoop_comm_raise(work[i].comm, code, (int)work[i].comm->rank, "rank %u: %s",
-                        work[i].comm->rank, hoop_thread_error());
-    }
-}
-
 struct hoop_piece *hoop_piece_create(const struct hoop_work *work, size_t count, uint32_t streams,
                                      bool kept)
 {

@@ -104,18 +104,11 @@ struct hoop_item *hoop_queue_pop(struct hoop_queue *queue);
 /* Without the lock. */
 void hoop_item_release(struct hoop_item *item);
 
-/* Removes all work on comm that has not begun: it has failed with code. */
+/* Removes all work on comm that has not begun: it has failed with code and the thread's error. */
 void hoop_queue_drop(struct hoop_queue *queue, const struct hoop_comm *comm, hoop_result_t code);
 
 /* Does any queued work have a buffer that begins in [base, base+bytes)? */
 bool hoop_queue_uses(const struct hoop_queue *queue, const void *base, uint64_t bytes);
-
-/* HOOP_OK: all their comms take operations, as far as is known. Without the lock. */
-hoop_result_t hoop_work_refuse(const struct hoop_work *work, size_t count);
-
-/* Makes their comms fail with code and the thread's error: so nobody takes for a result what a
- * stream continues with, or waits for operations that will not be called. */
-void hoop_work_fail(const struct hoop_work *work, size_t count, hoop_result_t code);
 
 /* Copies work, and what requests own. False: no memory, and no copy is left. Without the lock. */
 bool hoop_work_copy(const struct hoop_work *work, size_t count, struct hoop_work *ret);
