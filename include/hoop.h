@@ -421,7 +421,8 @@ HOOP_API hoop_result_t hoop_comm_revoke(hoop_comm_t comm, int flags);
 /*
  * New comms from old ones. Collective: all members of comm call, also those that get no new comm,
  * except those that a shrink leaves out. What was queued on comm before is completed first (not
- * with HOOP_SHRINK_ABORT). The new comm fails and ends independently of comm. config is as for
+ * with HOOP_SHRINK_ABORT). The new comm, once it is made, fails and ends independently of comm;
+ * until then what ends comm ends the split or growth, too. config is as for
  * hoop_comm_init_rank_config(); NULL, or an undefined field: comm's value. No stranger can join:
  * the members already trust each other.
  *
@@ -596,13 +597,14 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * If one of the calls was a mistake of the caller, end returns that error and runs nothing. The
  * other ranks, which may be waiting already, are told at once: the comms that the group has calls
  * on, and the comm of the mistaken call, fail with HOOP_REMOTE_ERROR and a sentence that names the
- * mistake.
+ * mistake. A comm that has failed is no mistake: calls on it fail, those on other comms run.
  *
- * Only operations and births are collected; births run first. Finalize, destroy, abort and revoke
- * act at once, also inside a group; a group's calls on a comm that was aborted return HOOP_ABORTED
- * at its end. Always end a group, also on the way out of an error: otherwise the thread's later
- * calls are collected, too, return HOOP_OK and do nothing. A group that is open when its thread
- * ends is dropped: nothing of it runs, and no rank is told.
+ * Only operations and births are collected; births run first: all comms are made, or none, and then
+ * the comms that others were to be made from may fail with HOOP_REMOTE_ERROR. Finalize, destroy,
+ * abort and revoke act at once, also inside a group; a group's calls on a comm that was aborted
+ * return HOOP_ABORTED at its end. Always end a group, also on the way out of an error: otherwise
+ * the thread's later calls are collected, too, return HOOP_OK and do nothing. A group that is open
+ * when its thread ends is dropped: nothing of it runs, and no rank is told.
  */
 HOOP_API hoop_result_t hoop_group_start(void);
 HOOP_API hoop_result_t hoop_group_end(void);

@@ -88,8 +88,11 @@ hoop_result_t hoop_comm_finalize(hoop_comm_t comm)
         return result;
     }
     /* Waits for its turn behind queued calls. There is nothing else to flush. */
-    return comm->blocking || hoop_is_forked() ? hoop_comm_say_goodbye(comm, true)
-                                              : hoop_birth_finalize(comm);
+    if (comm->blocking || hoop_is_forked()) {
+        return hoop_comm_say_goodbye(comm, true);
+    }
+    result = hoop_comm_refuse(comm);
+    return result == HOOP_OK ? hoop_birth_finalize(comm) : result;
 }
 
 /* Releases what CUDA streams and their graphs keep for calls on the comm. */

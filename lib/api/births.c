@@ -147,11 +147,13 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
 
 /* ---- Births ---------------------------------------------------------------------------------- */
 
-/* Runs the birth now, or at the end of the calling thread's group. */
-static hoop_result_t births_go(hoop_result_t made, struct hoop_birth *birth)
+/* Runs the birth now, or at the end of the calling thread's group. parent: of a birth that could
+ * not be made; NULL: a join. */
+static hoop_result_t births_go(hoop_result_t made, struct hoop_comm *parent,
+                               struct hoop_birth *birth)
 {
     if (made != HOOP_OK) {
-        return hoop_group_spoil(made);
+        return hoop_group_spoil_by(parent, made);
     }
     hoop_report_start();
     return hoop_group_open() ? hoop_group_add_birth(birth) : hoop_births_run(birth, 1);
@@ -160,7 +162,7 @@ static hoop_result_t births_go(hoop_result_t made, struct hoop_birth *birth)
 static hoop_result_t births_join(const struct hoop_comm_options *options, hoop_comm_t *comm)
 {
     struct hoop_birth birth;
-    return births_go(hoop_birth_join(options, comm, &birth), &birth);
+    return births_go(hoop_birth_join(options, comm, &birth), NULL, &birth);
 }
 
 /* here: all ranks will be in this process. */
@@ -353,7 +355,7 @@ hoop_result_t hoop_comm_split(hoop_comm_t comm, int color, int key, hoop_comm_t 
     if (result == HOOP_OK) {
         result = hoop_birth_split(comm, color, key, &options, newcomm, &birth);
     }
-    return births_go(result, &birth);
+    return births_go(result, comm, &birth);
 }
 
 hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude_count,
@@ -382,7 +384,7 @@ hoop_result_t hoop_comm_shrink(hoop_comm_t comm, int *exclude_ranks, int exclude
         result = hoop_birth_shrink(comm, exclude_ranks, (size_t)exclude_count,
                                    flags == HOOP_SHRINK_ABORT, &options, newcomm, &birth);
     }
-    return births_go(result, &birth);
+    return births_go(result, comm, &birth);
 }
 
 hoop_result_t hoop_comm_get_unique_id(hoop_comm_t comm, hoop_unique_id_t *id)
@@ -430,5 +432,5 @@ hoop_result_t hoop_comm_grow(hoop_comm_t comm, int nranks, const hoop_unique_id_
     if (result == HOOP_OK) {
         result = hoop_birth_grow(comm, (uint32_t)nranks, id, &options, newcomm, &birth);
     }
-    return births_go(result, &birth);
+    return births_go(result, comm, &birth);
 }

@@ -114,7 +114,7 @@ static void group_tell_all(const struct group *ended)
 }
 
 /* Collects the group's streams, each once: its end queues all calls as one piece on all of them. */
-static hoop_result_t group_add_stream(hoop_stream_t stream)
+static hoop_result_t group_add_stream(struct hoop_comm *comm, hoop_stream_t stream)
 {
     size_t i = 0;
     if (stream == NULL) {
@@ -129,8 +129,8 @@ static hoop_result_t group_add_stream(hoop_stream_t stream)
     }
     hoop_stream_t *grown = realloc(group.streams, (i + 1) * sizeof(hoop_stream_t));
     if (grown == NULL) {
-        return hoop_group_spoil(
-            hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group on %zu streams", i + 1));
+        return hoop_group_spoil_by(
+            comm, hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group on %zu streams", i + 1));
     }
     group.streams = grown;
     grown[group.n_streams++] = stream;
@@ -150,8 +150,8 @@ static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request
         const size_t room = group.room == 0 ? 8 : group.room * 2;
         struct hoop_work *grown = realloc(group.work, room * sizeof(*grown));
         if (grown == NULL) {
-            return hoop_group_spoil(
-                hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
+            return hoop_group_spoil_by(
+                comm, hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a group of %zu calls", room));
         }
         group.work = grown;
         group.room = room;
@@ -163,7 +163,7 @@ static hoop_result_t group_add(struct hoop_comm *comm, const struct hoop_request
 hoop_result_t hoop_group_add(struct hoop_comm *comm, const struct hoop_request *request,
                              hoop_stream_t stream)
 {
-    const hoop_result_t result = group_add_stream(stream);
+    const hoop_result_t result = group_add_stream(comm, stream);
     return result == HOOP_OK ? group_add(comm, request) : result;
 }
 
@@ -181,7 +181,7 @@ struct hoop_transfer *hoop_group_new_transfer(void)
 hoop_result_t hoop_group_add_transfer(struct hoop_comm *comm, struct hoop_transfer *transfer,
                                       hoop_stream_t stream)
 {
-    hoop_result_t result = group_add_stream(stream);
+    hoop_result_t result = group_add_stream(comm, stream);
     for (size_t i = 0; i < group.count && result == HOOP_OK; i++) {
         struct hoop_request *request = &group.work[i].request;
         if (group.work[i].comm == comm && request->signature.collective == HOOP_TRANSFER) {
@@ -233,14 +233,14 @@ static hoop_result_t group_check_streams(const hoop_stream_t *streams, size_t co
     return result;
 }
 
-/* Refuses calls on comms that are being made, or that others are being made of, and transfers of
- * this rank to itself that would never complete. */
+/* Refuses calls on comms that are being made, or that others are being made of, or that were
+ * finalized, and transfers of this rank to itself that would never complete. */
 static hoop_result_t group_check_work(const struct group *ended)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < ended->count && result == HOOP_OK; i++) {
         const struct hoop_work *work = &ended->work[i];
-        result = hoop_comm_check_born(work->comm);
+        result = hoop_comm_check_open(work->comm);
         if (result == HOOP_OK && work->request.signature.collective == HOOP_TRANSFER) {
             result = hoop_exchange_check(work->request.out, work->comm->rank);
         }
@@ -248,12 +248,30 @@ static hoop_result_t group_check_work(const struct group *ended)
     return result;
 }
 
+/* Mistakes that show only at the end spoil the group, too. */
+static void group_check(struct group *ended)
+{
+    hoop_result_t result = ended->spoiled;
+    if (result == HOOP_OK) {
+        result = group_check_work(ended);
+    }
+    if (result == HOOP_OK) {
+        result = group_check_streams(ended->streams, ended->n_streams);
+    }
+    if (result != ended->spoiled) {
+        ended->spoiled = result;
+        ended->mistake = strdup(hoop_thread_error());
+    }
+}
+
 hoop_result_t hoop_group_add_birth(struct hoop_birth *birth)
 {
     struct hoop_birth *grown = realloc(group.births, (group.n_births + 1) * sizeof(*grown));
     if (grown == NULL) {
+        struct hoop_comm *parent = birth->parent;
         hoop_birth_drop(birth);
-        return hoop_group_spoil(
+        return hoop_group_spoil_by(
+            parent,
             hoop_error(HOOP_OUT_OF_MEMORY, "no memory for %zu communicators", group.n_births + 1));
     }
     group.births = grown;
@@ -408,15 +426,11 @@ hoop_result_t hoop_group_end(void)
     if (result != HOOP_OK || --group.depth > 0) {
         return result;
     }
-    const struct group ended = group_close();
+    struct group ended = group_close();
+    group_check(&ended);
     const hoop_result_t born = group_deliver(&ended);
-    result = born == HOOP_IN_PROGRESS ? HOOP_OK : born;
-    if (result == HOOP_OK) {
-        result = group_check_work(&ended);
-    }
-    if (result == HOOP_OK) {
-        result = group_check_streams(ended.streams, ended.n_streams);
-    }
+    /* a parent may be pending from now on */
+    result = born == HOOP_IN_PROGRESS ? group_check_work(&ended) : born;
     if (result != HOOP_OK) {
         group_tell_all(&ended);
     }

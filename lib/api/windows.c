@@ -5,8 +5,8 @@
 #define UNSUPPORTED(name, ...)                                                                     \
     hoop_result_t name(__VA_ARGS__)                                                                \
     {                                                                                              \
-        return hoop_group_spoil(                                                                   \
-            hoop_error(HOOP_UNSUPPORTED, "%s() is not supported by this version", #name));         \
+        return hoop_group_spoil_by(                                                                \
+            comm, hoop_error(HOOP_UNSUPPORTED, "%s() is not supported by this version", #name));   \
     }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

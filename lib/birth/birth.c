@@ -108,16 +108,19 @@ static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
 
 typedef hoop_result_t births_step_fn(struct hoop_birth *birth);
 
-/* Runs these steps, each for all births that take part before the next, until the first failure. A
- * NULL step is the exchange of words. */
+/* Runs these steps, each for all births that take part before the next, until the first failure,
+ * and sets *ret_failed to its birth, or NULL after an exchange. A NULL step is the exchange of
+ * words. */
 static hoop_result_t births_step(struct hoop_birth *births, size_t count,
                                  bool (*takes_part)(const struct hoop_birth *birth),
-                                 births_step_fn *const *steps, size_t n_steps)
+                                 births_step_fn *const *steps, size_t n_steps,
+                                 const struct hoop_birth **ret_failed)
 {
     hoop_result_t result = HOOP_OK;
     for (size_t at = 0; at < n_steps * count && result == HOOP_OK; at++) {
         struct hoop_birth *birth = &births[at % count];
         births_step_fn *step = steps[at / count];
+        *ret_failed = step != NULL ? birth : NULL;
         if (step != NULL) {
             result = takes_part(birth) ? step(birth) : HOOP_OK;
         } else if (at % count == 0) {
@@ -131,10 +134,11 @@ static hoop_result_t births_step(struct hoop_birth *births, size_t count,
 static hoop_result_t births_shrink(struct hoop_birth *births, size_t count)
 {
     static births_step_fn *const steps[] = {hoop_shrink_ask, hoop_shrink_hear, hoop_shrink_join};
+    const struct hoop_birth *failed = NULL;
     hoop_result_t result = HOOP_OK;
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
         while (births_shrinks(&births[i]) && result == HOOP_OK) {
-            result = births_step(births, count, births_shrinks, steps, 3);
+            result = births_step(births, count, births_shrinks, steps, 3, &failed);
         }
     }
     return result;
@@ -145,14 +149,35 @@ static hoop_result_t births_begin(struct hoop_birth *birth)
     return birth->comm != NULL ? hoop_comm_begin(birth->comm, &birth->options) : HOOP_OK;
 }
 
+/* One split has failed (NULL: some, whose parents failed, too), so none is made. Ranks of other
+ * parents wait for this one: fails those. */
+static void births_tell(const struct hoop_birth *births, size_t count,
+                        const struct hoop_birth *failed)
+{
+    const struct hoop_comm *its = failed != NULL ? failed->parent : NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct hoop_comm *parent = births[i].parent;
+        if (parent != NULL && (its == NULL || parent->job_id != its->job_id)) {
+            hoop_comm_raise(parent, HOOP_REMOTE_ERROR, (int)parent->rank,
+                            "rank %u makes no communicator of a group, because one of them could "
+                            "not be made: %s",
+                            parent->rank, hoop_thread_error());
+        }
+    }
+}
+
 static hoop_result_t births_make(struct hoop_birth *births, size_t count)
 {
     static births_step_fn *const steps[] = {hoop_split_begin,  NULL,        hoop_split_plan, NULL,
                                             hoop_split_settle, births_begin};
-    hoop_result_t result = births_step(births, count, births_is_split, steps, 6);
+    const struct hoop_birth *failed = NULL;
+    hoop_result_t result = births_step(births, count, births_is_split, steps, 6, &failed);
+    if (result != HOOP_OK) {
+        births_tell(births, count, failed);
+    }
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
         const bool joins = births[i].comm != NULL && births[i].shrink == NULL;
-        result = joins ? hoop_comm_complete(births[i].comm) : HOOP_OK;
+        result = joins ? hoop_comm_complete(births[i].comm, births[i].parent) : HOOP_OK;
     }
     return result == HOOP_OK ? births_shrink(births, count) : result;
 }
@@ -160,9 +185,10 @@ static hoop_result_t births_make(struct hoop_birth *births, size_t count)
 /* ---- Waited for --------------------------------------------------------------------------------
  */
 
-static void births_deliver(const struct hoop_birth *births, size_t count)
+static void births_deliver(struct hoop_birth *births, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
+        births[i].before = *births[i].ret;
         *births[i].ret = births[i].comm;
     }
 }
@@ -237,6 +263,10 @@ static hoop_result_t births_run_worker(struct hoop_worker *worker)
     hoop_result_t result = HOOP_OK;
     if (work->finalized != NULL) {
         result = hoop_comm_say_goodbye(work->finalized, true);
+        if (result == HOOP_TIMEOUT) { /* nobody waits for the result */
+            hoop_comm_raise(work->finalized, result, (int)work->finalized->rank, "finalize: %s",
+                            hoop_thread_error());
+        }
     } else {
         result = births_make(work->births, work->count);
     }
@@ -293,9 +323,11 @@ static hoop_result_t births_run_behind(struct hoop_birth *births, size_t count)
         memcpy(work->births, births, count * sizeof(*births));
         births_deliver(births, count); /* before another thread can get them */
         result = births_start(work);
+        for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {
+            *births[i].ret = births[i].before;
+        }
     }
     for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {
-        *births[i].ret = NULL;
         hoop_birth_drop(&births[i]);
     }
     return result;

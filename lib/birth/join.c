@@ -13,6 +13,10 @@
 #include <sys/eventfd.h>
 
 #define JOIN_GRACE_MS 10000u /* the last of the deadlines in tree/leader.h */
+#define JOIN_LOOK_MS 20u     /* how soon the end of the parent is noticed */
+/* How long the join goes on when another rank has made the parent fail. That rank may have joined
+ * already, and its program may need the parent no more. */
+#define JOIN_PARENT_NS (2 * HOOP_NS_PER_S)
 
 /* ---- Events from the service thread -------------------------------------------------------- */
 
@@ -285,13 +289,47 @@ static hoop_result_t join_lay_out(struct hoop_comm *comm)
     return HOOP_OK;
 }
 
-hoop_result_t hoop_comm_complete(struct hoop_comm *comm)
+/* Has the parent been ended, or failed? failed_ns: since when it is known to have failed, or 0. */
+static bool join_has_lost_parent(struct hoop_comm *parent, uint64_t *failed_ns,
+                                 struct hoop_failure *ret)
 {
-    struct hoop_failure failure = {.code = HOOP_OK};
+    *ret = (struct hoop_failure){.code = HOOP_OK};
+    if (parent == NULL || hoop_comm_state(parent, ret) == HOOP_OK) {
+        hoop_failure_set(ret, HOOP_ABORTED, -1, "the communicator that it is made from was ended");
+        return parent != NULL && atomic_load_explicit(&parent->ending, memory_order_relaxed);
+    }
+    const uint64_t now = hoop_now_ns();
+    *failed_ns = *failed_ns != 0 ? *failed_ns : now;
+    return ret->rank == (int)parent->rank || now - *failed_ns >= JOIN_PARENT_NS;
+}
+
+static hoop_result_t join_await(struct hoop_comm *comm, struct hoop_comm *parent,
+                                struct hoop_failure *ret)
+{
     /* The join has an earlier deadline, with better reasons. This one is for a service thread that
      * does not answer at all. */
     const uint64_t deadline = hoop_deadline_ns(comm->init_timeout_ms + JOIN_GRACE_MS);
-    hoop_result_t result = hoop_job_wait(&comm->job, deadline, &failure);
+    uint64_t failed_ns = 0;
+    struct hoop_failure lost;
+    bool given_up = false;
+    hoop_result_t result = HOOP_TIMEOUT;
+    while (result == HOOP_TIMEOUT && ret->code == HOOP_OK && hoop_now_ns() < deadline) {
+        if (!given_up && join_has_lost_parent(parent, &failed_ns, &lost)) {
+            given_up = true;
+            hoop_member_cancel(comm->member);
+        }
+        result = hoop_job_wait(&comm->job, hoop_deadline_ns(JOIN_LOOK_MS), ret);
+    }
+    if (given_up && result != HOOP_OK) {
+        *ret = lost;
+    }
+    return given_up && result != HOOP_OK ? lost.code : result;
+}
+
+hoop_result_t hoop_comm_complete(struct hoop_comm *comm, struct hoop_comm *parent)
+{
+    struct hoop_failure failure = {.code = HOOP_OK};
+    hoop_result_t result = join_await(comm, parent, &failure);
     if (result == HOOP_OK) {
         result = join_lay_out(comm);
     } else if (failure.code != HOOP_OK) {

@@ -10,6 +10,7 @@
 struct hoop_birth {
     struct hoop_comm *comm;           /* NULL: this rank gets none */
     hoop_comm_t *ret;                 /* the caller's variable */
+    hoop_comm_t before;               /* what it held before the new comm */
     struct hoop_comm_options options; /* of a join, which has begun, only `blocking` */
     struct hoop_comm *parent;         /* of a split, growth or shrink; NULL: a join */
     int color, key;                   /* of a split */
@@ -22,8 +23,8 @@ struct hoop_birth {
 
 /* Begins to join in the background. Fails if the comm was aborted by its handle. */
 hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_options *options);
-/* Waits until all ranks are in. */
-hoop_result_t hoop_comm_complete(struct hoop_comm *comm);
+/* Waits until all ranks are in, or the parent has failed or is ended. NULL: there is none. */
+hoop_result_t hoop_comm_complete(struct hoop_comm *comm, struct hoop_comm *parent);
 /* Undoes a join that failed, so that another may begin. Returns false if all ranks were in, and
  * this rank could not go on. */
 bool hoop_comm_unbegin(struct hoop_comm *comm);

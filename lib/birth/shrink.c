@@ -203,7 +203,7 @@ hoop_result_t hoop_shrink_join(struct hoop_birth *birth)
 {
     struct hoop_shrink *shrink = birth->shrink;
     if (shrink->why.code == HOOP_OK) {
-        const hoop_result_t result = hoop_comm_complete(birth->comm);
+        const hoop_result_t result = hoop_comm_complete(birth->comm, NULL);
         (void)hoop_failure_take(&shrink->why, result, -1);
     }
     shrink->through = shrink->why.code == HOOP_OK;
