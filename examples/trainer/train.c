@@ -232,14 +232,12 @@ static double learning_rate(const struct trainer *t)
 /* An update in progress. */
 struct update {
     struct trainer *t;
-    int added; /* batches whose gradients were added */
     float lr;
 };
 
 static void update_tensor(void *arg, int i)
 {
     const struct update *update = arg;
-    net_divide_gradient(update->t->net, i, update->added);
     optimizer_update(&update->t->optimizer, i, update->lr);
 }
 
@@ -281,9 +279,21 @@ static void tell(struct trainer *t, const struct ddp_step *step, double lr)
     report_train(&t->report, &line);
 }
 
-static void backward_ready(void *ddp, int i)
+/* The batches that a rank adds up for an update. */
+struct batches {
+    struct trainer *t;
+    int added;
+    bool last; /* no more are added */
+};
+
+/* The mean of the rank's batches travels: their number may differ between ranks. */
+static void backward_ready(void *arg, int i)
 {
-    ddp_ready(ddp, i);
+    const struct batches *batches = arg;
+    if (batches->last) {
+        net_divide_gradient(batches->t->net, i, batches->added);
+    }
+    ddp_ready(batches->t->ddp, i);
 }
 
 /* One update, by up to --accumulate batches of this rank from *next on. */
@@ -294,14 +304,13 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
     const double began = report_now();
     double *share = t->report.share_s;
     double data_s = 0, loss = 0;
-    int added = 0;
-    bool last = false;
-    while (!last && batch != NULL) {
+    struct batches all = {.t = t};
+    while (!all.last && batch != NULL) {
         loss += net_forward(t->net, batch->images, batch->labels, batch->n, true).loss / batch->n;
         t->progress.batches++;
-        last = ++added == t->options.accumulate || t->progress.batches == batches;
-        ddp_begin(t->ddp, last, loss / added);
-        net_backward(t->net, added > 1, backward_ready, t->ddp);
+        all.last = ++all.added == t->options.accumulate || t->progress.batches == batches;
+        ddp_begin(t->ddp, all.last, loss / all.added);
+        net_backward(t->net, all.added > 1, backward_ready, &all);
         t->report.images += (double)batch->n * ddp_ranks(t->job);
         t->report.flop += net_step_flop(t->net);
         const double asked = report_now();
@@ -314,7 +323,7 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
     *next = batch;
     struct ddp_step step;
     const double lr = learning_rate(t);
-    if (!ddp_finish(t->ddp, update_tensor, &(struct update){t, added, (float)lr}, &step, problem)) {
+    if (!ddp_finish(t->ddp, update_tensor, &(struct update){t, (float)lr}, &step, problem)) {
         return false;
     }
     update_over(t, &step);
@@ -324,7 +333,7 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
     share[SHARE_COMPUTE] += report_now() - began - data_s - step.call_s - step.wait_s;
     const int interval = t->options.log_interval;
     if (t->progress.updates == 1 ||
-        t->progress.batches / interval != (t->progress.batches - added) / interval) {
+        t->progress.batches / interval != (t->progress.batches - all.added) / interval) {
         tell(t, &step, lr);
     }
     return t->options.checkpoint_every == 0 ||
@@ -335,7 +344,7 @@ static bool train_update(struct trainer *t, const struct batch **next, struct pr
 static bool train_follow(struct trainer *t, struct problem *problem)
 {
     struct ddp_step step;
-    struct update update = {t, 1, (float)learning_rate(t)};
+    struct update update = {t, (float)learning_rate(t)};
     while (ddp_follow(t->ddp, update_tensor, &update, &step, problem)) {
         update_over(t, &step);
         update.lr = (float)learning_rate(t);
