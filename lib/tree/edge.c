@@ -54,7 +54,12 @@ void hoop_edge_say_info(const struct hoop_edge *edge)
 void hoop_edge_describe(const struct hoop_edge *edge, char *ret_text, size_t bytes)
 {
     const struct hoop_frame_info *info = &edge->info;
-    if (edge->kind != HOOP_EDGE_ROOT) {
+    if (edge->kind == HOOP_EDGE_RANK && info->process == 0) {
+        (void)snprintf(ret_text, bytes, "rank %u", edge->claims);
+    } else if (edge->kind == HOOP_EDGE_RANK) {
+        (void)snprintf(ret_text, bytes, "rank %u (pid %d, host %s)", edge->number, info->pid,
+                       info->host);
+    } else if (edge->kind != HOOP_EDGE_ROOT) {
         (void)snprintf(ret_text, bytes, "machine %u (host %s, pid %d)", edge->number,
                        info->host[0] != 0 ? info->host : "unknown", info->pid);
     } else if (info->process != 0) {
@@ -290,6 +295,7 @@ void hoop_edge_opened(void *arg, struct hoop_connection *connection)
     hoop_edge_init(edge, leader, leader->is_root ? HOOP_EDGE_MACHINE : HOOP_EDGE_RANK);
     hoop_list_push_back(&leader->children, &edge->node);
     leader->child_count++;
+    edge->claims = hoop_connection_about(connection)->hello->from;
     hoop_edge_adopt(edge, connection);
     if (leader->is_root) { /* so that errors can name the root, even early */
         hoop_edge_say_info(edge);

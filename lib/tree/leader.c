@@ -332,13 +332,14 @@ static bool leader_take_rank(struct hoop_edge *edge, const struct hoop_frame_joi
 {
     const struct hoop_leader *leader = edge->leader;
     const uint32_t local_n = leader->rendezvous.local_n;
-    if (edge->number != HOOP_NOBODY ||
-        join->rank != hoop_connection_about(edge->connection)->hello->from) {
+    if (edge->number != HOOP_NOBODY || join->rank != edge->claims) {
         return false;
     }
     edge->number = join->rank;
     edge->n = leader_spans(leader) && local_n != 0 ? local_n : join->n;
     edge->info.process = join->who.process;
+    edge->info.pid = join->who.pid;
+    memcpy(edge->info.host, join->who.host, sizeof(edge->info.host));
     return true;
 }
 
@@ -386,20 +387,18 @@ bool hoop_leader_take_late(struct hoop_edge *edge, const union hoop_frame *frame
     return true;
 }
 
-/* A rank cannot use what it got, or a machine cannot go on: without it the comm fails. Who is above
+/* A rank cannot join or use what it got, or a machine cannot go on: so the comm fails. Who is above
  * or a neighbour tells it to all machines. */
 bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *frame)
 {
     struct hoop_leader *leader = edge->leader;
     struct hoop_failure failure = hoop_frame_to_failure(&frame->reject);
     if (edge->kind == HOOP_EDGE_RANK) {
-        if (edge->number == HOOP_NOBODY) {
-            return false;
-        }
-        const struct hoop_frame_join *join = leader->gather.joins[edge->number];
-        hoop_leader_fail_with(leader, failure.code, (int)edge->number,
-                              "rank %u (pid %d, host %s): %.240s", edge->number, join->who.pid,
-                              join->who.host, failure.text);
+        char who[160];
+        leader_mark_told(leader, edge->claims, edge->n);
+        hoop_edge_describe(edge, who, sizeof(who));
+        hoop_leader_fail_with(leader, failure.code, (int)edge->claims, "%s: %.240s", who,
+                              failure.text);
         return true;
     }
     if (edge->kind == HOOP_EDGE_MACHINE && edge->info.process == 0) {
@@ -414,27 +413,25 @@ bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
 void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *why)
 {
     struct hoop_leader *leader = edge->leader;
-    const uint32_t rank = edge->number;
-    if (leader->state == HOOP_LEADER_RUNNING && rank != HOOP_NOBODY) {
+    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    char who[160];
+    if (leader->state == HOOP_LEADER_RUNNING && edge->number != HOOP_NOBODY) {
         hoop_flood_lose_rank(edge);
         return;
     }
-    if (rank != HOOP_NOBODY) {
-        leader_mark_told(leader, rank, edge->n);
-    }
-    hoop_edge_destroy(edge);
-    if (rank == HOOP_NOBODY) {
+    if (edge->number == HOOP_NOBODY && !mine) { /* it may come again */
+        hoop_edge_destroy(edge);
         return;
     }
-    const struct hoop_frame_join *join = leader->gather.joins[rank];
-    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    leader_mark_told(leader, edge->claims, edge->n);
+    hoop_edge_describe(edge, who, sizeof(who));
+    hoop_edge_destroy(edge);
     if (!mine) {
-        hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, (int)rank,
-                              "rank %u (pid %d, host %s) ended during the join: %.200s", rank,
-                              join->who.pid, join->who.host, why->text);
+        hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, (int)edge->claims,
+                              "%s ended during the join: %.200s", who, why->text);
     } else {
-        hoop_leader_fail_by(leader,
-                            hoop_error(why->code, "rank %u was lost: %.200s", rank, why->text));
+        (void)hoop_error(why->code, "rank %u was lost: %.200s", edge->claims, why->text);
+        hoop_leader_fail_by(leader, why->code);
     }
 }
 

@@ -42,6 +42,7 @@ struct hoop_edge {
     enum hoop_edge_kind kind;
     uint32_t number;             /* of the rank or machine; HOOP_NOBODY: not known yet */
     struct hoop_frame_info info; /* process 0: not received yet */
+    uint32_t claims;             /* a rank: which one, by its hello; number once it has joined */
     uint32_t n;                  /* a rank: most ranks that may come here, by its word */
     uint32_t joined;             /* a machine: number of ranks that it brought */
     bool ready, left, told;      /* said READY; said goodbye; was told the failure */
@@ -143,7 +144,8 @@ void hoop_edge_end(struct hoop_edge *edge);
 /* A child: closes the connection and frees the edge. */
 void hoop_edge_destroy(struct hoop_edge *edge);
 bool hoop_edge_is_open(const struct hoop_edge *edge);
-/* "machine 3 (host h, pid 7)"; for a root "(pid 7) at 10.0.0.1:29500". */
+/* "machine 3 (host h, pid 7)"; "rank 3 (pid 7, host h)", or before its join "rank 3"; for a root
+ * "(pid 7) at 10.0.0.1:29500". */
 void hoop_edge_describe(const struct hoop_edge *edge, char *ret_text, size_t bytes);
 void hoop_edge_init(struct hoop_edge *edge, struct hoop_leader *leader, enum hoop_edge_kind kind);
 void hoop_edge_adopt(struct hoop_edge *edge, struct hoop_connection *connection);

@@ -11,6 +11,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -224,6 +227,46 @@ static void test_reject_late(void **state)
     client_leave(&ranks[2]);
 }
 
+/* A rank that could not even send its join: the others do not wait for it. */
+static void test_reject_early(void **state)
+{
+    struct client ranks[3];
+    const struct hoop_rendezvous rendezvous = a_local_meeting();
+    union hoop_frame reject;
+    (void)state;
+    ranks_gather(ranks, 2, 3, &rendezvous);
+    rank_enter(&ranks[2], &rendezvous, 2);
+    hoop_frame_init(&reject, HOOP_FRAME_REJECT);
+    reject.reject.code = HOOP_SYSTEM_ERROR;
+    reject.reject.rank = -1;
+    (void)snprintf(reject.reject.text, sizeof(reject.reject.text), "it has no descriptor");
+    client_say(&ranks[2], &reject);
+    ranks_expect_failure(ranks, 2, 2, &rendezvous, HOOP_SYSTEM_ERROR, 2,
+                         "rank 2: it has no descriptor");
+    client_leave(&ranks[2]);
+}
+
+/* The same if the leader has none for what comes with the join. */
+static void test_no_descriptor(void **state)
+{
+    struct client ranks[3];
+    struct rlimit before;
+    const struct hoop_rendezvous rendezvous = a_local_meeting();
+    const union hoop_frame join = client_join(3, 2);
+    const int wake_fd = eventfd(0, EFD_CLOEXEC);
+    (void)state;
+    ranks_gather(ranks, 2, 3, &rendezvous);
+    rank_enter(&ranks[2], &rendezvous, 2);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    client_say_with(&ranks[2], &join, wake_fd);
+    client_expect_reject(&ranks[2], HOOP_SYSTEM_ERROR, -1, "descriptors were lost");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ranks_expect_failure(ranks, 2, 2, &rendezvous, HOOP_SYSTEM_ERROR, -1, "the leader (pid ");
+    close(wake_fd);
+}
+
 /* Messages that no rank may send, or not yet: the join fails, because it can't do without the rank
  * that sent one. */
 static void test_nonsense(void **state)
@@ -389,6 +432,8 @@ int main(void)
         cmocka_unit_test(test_stays_only_so_long),
         cmocka_unit_test(test_reject),
         cmocka_unit_test(test_reject_late),
+        cmocka_unit_test(test_reject_early),
+        cmocka_unit_test(test_no_descriptor),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_ready_twice),
         cmocka_unit_test(test_death_while_gathering),

@@ -220,6 +220,12 @@ void client_say(struct client *client, const union hoop_frame *frame)
     hoop_service_run(call_say, &call);
 }
 
+void client_say_with(struct client *client, const union hoop_frame *frame, int fd)
+{
+    struct client_call call = {.client = client, .frame = frame, .fd = &fd};
+    hoop_service_run(call_say, &call);
+}
+
 void client_say_plain(struct client *client, enum hoop_frame_type type)
 {
     union hoop_frame frame;
@@ -521,9 +527,8 @@ void rank_enter(struct client *client, const struct hoop_rendezvous *rendezvous,
 void rank_say_join(struct client *client, const union hoop_frame *join)
 {
     const int fd = eventfd(0, EFD_CLOEXEC);
-    struct client_call call = {.client = client, .frame = join, .fd = &fd};
     assert_true(fd >= 0);
-    hoop_service_run(call_say, &call);
+    client_say_with(client, join, fd);
     close(fd);
 }
 

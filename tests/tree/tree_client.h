@@ -41,6 +41,7 @@ bool client_dial(struct client *client, const struct hoop_place *place,
 void client_leave(struct client *client);
 
 void client_say(struct client *client, const union hoop_frame *frame);
+void client_say_with(struct client *client, const union hoop_frame *frame, int fd);
 void client_say_plain(struct client *client, enum hoop_frame_type type);
 
 /* The next event must be this. */
