@@ -191,6 +191,9 @@ static inline void hoop_peer_place(const struct hoop_member *member, uint32_t ra
 
 /* Sends the requests that wait, or if there is no connection looks for one. */
 void hoop_peer_flush(struct hoop_peer_process *process);
+/* Requests of the member were dropped. If its hello was being dialled with, which nobody there may
+ * expect any more, dials with that of whose request is first now. */
+void hoop_peer_redial(struct hoop_peer_process *process, const struct hoop_member *member);
 
 /* ---- request.c ---------------------------------------------------------------------------- */
 

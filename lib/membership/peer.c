@@ -455,7 +455,15 @@ void hoop_peer_enter(struct hoop_member *member)
     }
 }
 
-/* Drops the member's requests. If its hello was being dialled with, dials with another member's. */
+void hoop_peer_redial(struct hoop_peer_process *process, const struct hoop_member *member)
+{
+    if (process->dials_for == member) {
+        peer_stop_dialling(process);
+        hoop_peer_flush(process);
+    }
+}
+
+/* Drops the member's requests. */
 static void peer_leave(struct hoop_member *member, struct hoop_peer_process *process)
 {
     HOOP_LIST_EACH(struct hoop_peer_request, request, &process->requests, node) {
@@ -463,10 +471,7 @@ static void peer_leave(struct hoop_member *member, struct hoop_peer_process *pro
             hoop_request_destroy(process, request);
         }
     }
-    if (process->dials_for == member) {
-        peer_stop_dialling(process);
-        hoop_peer_flush(process);
-    }
+    hoop_peer_redial(process, member);
     if (--process->users == 0) {
         process_destroy(process);
     }

@@ -56,6 +56,7 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
             hoop_request_destroy(process, request);
         }
     }
+    hoop_peer_redial(process, member);
 }
 
 /* Fails because of this rank. */
@@ -140,11 +141,15 @@ void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connec
 /* Sends it now, or once connected. */
 static void request_send(const struct hoop_peer_request *request)
 {
-    struct hoop_peer_process *process = request->member->others[request->rank].process;
+    struct hoop_member *member = request->member;
+    struct hoop_peer_process *process = member->others[request->rank].process;
+    if (member->events.left(member->events.arg, request->rank) != 0) {
+        request_fail(request, "has left");
+        return;
+    }
     if (process->request_count >= REQUESTS_MAX) {
         request_fail(request, "cannot be asked");
-        hoop_liveness_lose(request->member, request->rank,
-                           "cannot be asked: too many messages wait");
+        hoop_liveness_lose(member, request->rank, "cannot be asked: too many messages wait");
         return;
     }
     struct hoop_peer_request *copy = malloc(sizeof(*copy));

@@ -1,0 +1,154 @@
+/*
+ * Two processes with two comms, of which one ends while something is asked of it: that must not
+ * keep back what is asked for the other comm, since the processes have one connection for both.
+ *
+ * Rank 1 leaves the first comm, and rank 0 asks it there for a region all the same. Then rank 0
+ * asks for a region in the second comm, by whose segment the two tell each other how far they are.
+ */
+#include "base/clock.h"
+#include "harness/family.h"
+#include "membership/member_rank.h"
+#include "memory/region.h"
+#include "runtime/wait.h"
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LONG_MS 20000
+
+/* In the second comm's segment, behind what member_rank.c uses. */
+struct board {
+    _Atomic uint32_t gone, done;
+    struct hoop_region_ref treasure;
+};
+
+struct plan {
+    struct hoop_rendezvous meetings[2];
+    bool goodbye; /* rank 1 says goodbye to the first comm; else the detector finds that it left */
+};
+
+static struct board *board_of(const struct rank *rank)
+{
+    return (struct board *)hoop_member_roster(rank->member)->segment + 100;
+}
+
+static bool await(const _Atomic uint32_t *flag)
+{
+    const uint64_t deadline = hoop_deadline_ns(LONG_MS);
+    while (*flag == 0 && hoop_now_ns() < deadline) {
+        hoop_wait_yield();
+    }
+    return *flag != 0;
+}
+
+/* Each returns what went wrong, or NULL. */
+static const char *owner_run(struct rank ranks[2], bool goodbye)
+{
+    struct board *board = board_of(&ranks[1]);
+    void *memory = NULL;
+    if (hoop_region_alloc(RANK_SEGMENT_BYTES, HOOP_MEM_HOST, &memory) != HOOP_OK ||
+        !hoop_region_find(memory, 1, &board->treasure)) {
+        return "no region";
+    }
+    (void)snprintf(memory, RANK_SEGMENT_BYTES, "treasure");
+    if (goodbye) {
+        rank_say_left(&ranks[0]);
+    }
+    rank_finish(&ranks[0]);
+    board->gone = 1;
+    const bool done = await(&board->done);
+    (void)hoop_region_free(memory);
+    return done ? NULL : "rank 0 did not get the region";
+}
+
+static const char *asker_run(struct rank ranks[2], bool goodbye)
+{
+    struct board *board = board_of(&ranks[1]);
+    char line[80];
+    if (!await(&board->gone)) {
+        return "rank 1 did not leave";
+    }
+    if (goodbye) {
+        usleep(100 * 1000); /* the detector has seen the end of its connection, and drops no more */
+    }
+    hoop_member_fetch(ranks[0].member, 1, 7, 1);
+    do { /* a loss may come first */
+        if (!rank_any_line(&ranks[0], LONG_MS)) {
+            return "no answer in the first comm";
+        }
+    } while (strncmp(ranks[0].line, "fetched 1 7 1 6 ", strlen("fetched 1 7 1 6 ")) != 0);
+    hoop_member_fetch(ranks[1].member, 1, board->treasure.id, board->treasure.generation);
+    (void)snprintf(line, sizeof(line), "fetched 1 %" PRIu64 " %u 0 treasure", board->treasure.id,
+                   board->treasure.generation);
+    const bool got = rank_line(&ranks[1], line, LONG_MS);
+    board->done = 1;
+    rank_finish(&ranks[0]);
+    return got ? NULL : "no region in the second comm";
+}
+
+static void process_run(const struct family_self *self, const void *arg)
+{
+    const struct plan *plan = arg;
+    struct rank ranks[2];
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < 2 && wrong == NULL; i++) {
+        rank_init(&ranks[i], &plan->meetings[i], 2, (uint32_t)self->rank);
+        wrong =
+            rank_start(&ranks[i]) == HOOP_OK && rank_join(&ranks[i]) == HOOP_OK ? NULL : "no comm";
+    }
+    if (wrong == NULL) {
+        wrong = self->rank == 0 ? asker_run(ranks, plan->goodbye) : owner_run(ranks, plan->goodbye);
+        rank_finish(&ranks[1]);
+    }
+    char report[64] = "";
+    (void)snprintf(report, sizeof(report), "%s", wrong != NULL ? wrong : "");
+    (void)family_say(self, report, sizeof(report));
+}
+
+static void check(bool goodbye)
+{
+    struct plan plan = {.goodbye = goodbye};
+    struct family family;
+    assert_int_equal(hoop_rendezvous_random(&plan.meetings[0]), HOOP_OK);
+    assert_int_equal(hoop_rendezvous_random(&plan.meetings[1]), HOOP_OK);
+    family_init(&family, 2);
+    assert_true(family_fork_all(&family, process_run, &plan));
+    for (int rank = 0; rank < 2; rank++) {
+        char report[64] = "it says nothing";
+        (void)family_hear(&family, rank, report, sizeof(report), hoop_deadline_ns(2 * LONG_MS));
+        if (report[0] != 0) {
+            family_finish(&family);
+            fail_msg("rank %d: %s", rank, report);
+        }
+    }
+    family_finish(&family);
+}
+
+static void test_asks_who_has_left(void **state)
+{
+    (void)state;
+    check(true);
+}
+
+static void test_asks_who_leaves(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) { /* the smaller of two random numbers dials at once */
+        check(false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_asks_who_has_left),
+        cmocka_unit_test(test_asks_who_leaves),
+    };
+    return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
+}
