@@ -289,10 +289,15 @@ hoop_result_t hoop_interface_towards(const struct hoop_address *to, struct hoop_
     return result;
 }
 
-bool hoop_interface_is_mine(const struct hoop_address *address)
+hoop_result_t hoop_interface_is_mine(const struct hoop_address *address, bool *ret)
 {
+    struct ifaddrs *all = NULL;
+    const hoop_result_t result = interface_list(&all);
     /* all of 127.0.0.0/8 is this machine's, although interfaces list only 127.0.0.1 */
-    return hoop_address_is_loopback(address) || interface_has(address, NULL);
+    *ret = hoop_address_is_loopback(address) ||
+           (result == HOOP_OK && interface_with(all, address, NULL) != NULL);
+    freeifaddrs(all);
+    return *ret ? HOOP_OK : result;
 }
 
 uint32_t hoop_interface_prefix(const struct hoop_address *address)

@@ -32,7 +32,8 @@ typedef void hoop_interface_fn(void *arg, const char *name, const struct hoop_ad
                                const char *verdict);
 void hoop_interface_each(hoop_interface_fn *each, void *arg);
 
-bool hoop_interface_is_mine(const struct hoop_address *address);
+/* Is it an address of this machine? Fails if that cannot be found out. */
+hoop_result_t hoop_interface_is_mine(const struct hoop_address *address, bool *ret);
 
 /* The prefix length of the address's network; 0 if it is not an address of this machine. */
 uint32_t hoop_interface_prefix(const struct hoop_address *address);

@@ -206,16 +206,20 @@ static hoop_result_t root_open_at(struct hoop_leader *root, const struct hoop_ad
     const struct hoop_place place = {.address = *address};
     const bool loopback = hoop_address_is_loopback(address);
     char text[HOOP_ADDRESS_TEXT_BYTES];
+    bool mine = false;
     hoop_address_format(address, text, sizeof(text));
     if (loopback && !loopback_only) {
         return hoop_error(HOOP_INVALID_USAGE,
                           "%s is a loopback address, where ranks of other machines cannot meet",
                           text);
     }
-    if (!loopback && !hoop_interface_is_mine(address)) {
+    hoop_result_t result = hoop_interface_is_mine(address, &mine);
+    if (result == HOOP_OK && !mine) {
         return hoop_error(HOOP_INVALID_USAGE, "%s is not an address of this machine", text);
     }
-    const hoop_result_t result = hoop_endpoint_open(&place, &ports, &root->endpoint);
+    if (result == HOOP_OK) {
+        result = hoop_endpoint_open(&place, &ports, &root->endpoint);
+    }
     *ret_foreign = result == HOOP_INVALID_USAGE && root_is_foreign(address);
     return result;
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -341,12 +342,18 @@ static int in_child(const char *ifname, const char *family, int (*check)(void))
         return __LINE__ % 199 + 1;                                                                 \
     }
 
+static bool is_mine(const struct hoop_address *address)
+{
+    bool mine = false;
+    return hoop_interface_is_mine(address, &mine) == HOOP_OK && mine;
+}
+
 static int check_loopback(void)
 {
     struct hoop_address to;
     struct hoop_address address;
     REQUIRE(hoop_interface_choose(&address) == HOOP_OK && hoop_address_is_loopback(&address));
-    REQUIRE(address.port == 0 && hoop_interface_is_mine(&address));
+    REQUIRE(address.port == 0 && is_mine(&address));
     REQUIRE(hoop_address_parse("127.0.0.1:5", &to) == HOOP_OK);
     REQUIRE(hoop_interface_towards(&to, &address) == HOOP_OK);
     REQUIRE(hoop_address_is_loopback(&address) && address.port == 0);
@@ -389,15 +396,25 @@ static int check_anything(void)
     struct hoop_address other;
     uint32_t count = 0;
     REQUIRE(hoop_interface_choose(&address) == HOOP_OK && hoop_address_is_valid(&address));
-    REQUIRE(hoop_interface_is_mine(&address) && address.port == 0);
+    REQUIRE(is_mine(&address) && address.port == 0);
     REQUIRE(hoop_interface_towards(&address, &other) == HOOP_OK);
     REQUIRE(hoop_address_same_ip(&address, &other)); /* from itself to itself */
     REQUIRE(hoop_resolve("127.9.9.9", all, &count) == HOOP_OK && count == 1);
-    REQUIRE(all[0].port == 0 && hoop_interface_is_mine(&all[0]));
+    REQUIRE(all[0].port == 0 && is_mine(&all[0]));
     REQUIRE(hoop_address_parse("198.51.100.7", &other) == HOOP_OK);
-    REQUIRE(!hoop_interface_is_mine(&other));
+    REQUIRE(!is_mine(&other));
     REQUIRE(hoop_address_parse("0.0.0.0", &other) == HOOP_OK);
-    REQUIRE(!hoop_interface_is_mine(&other));
+    REQUIRE(!is_mine(&other));
+    /* without a descriptor nobody can tell, except of loopback */
+    struct rlimit none = {.rlim_cur = 0};
+    struct rlimit before;
+    bool mine = true;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none.rlim_max = before.rlim_max;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    REQUIRE(hoop_interface_is_mine(&other, &mine) == HOOP_SYSTEM_ERROR && !mine);
+    REQUIRE(strstr(hoop_thread_error(), "EMFILE") != NULL && is_mine(&all[0]));
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
     /* a label that is too long, so no server is asked */
     char host[TEXT_BYTES];
     (void)snprintf(host, sizeof(host), "%070d.invalid", 0);
