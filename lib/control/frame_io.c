@@ -106,6 +106,12 @@ static hoop_result_t reader_over(ssize_t got)
                                  hoop_errno_name((int)-got));
 }
 
+/* Is there nothing to read now, or no memory to read it with? Then the watch reports again. */
+static bool reader_waits(ssize_t got)
+{
+    return got == -EAGAIN || got == -ENOMEM || got == -ENOBUFS;
+}
+
 static hoop_result_t reader_expect(const struct hoop_handshake *handshake, uint32_t type)
 {
     return handshake == NULL || hoop_handshake_expects(handshake, type)
@@ -148,7 +154,7 @@ static hoop_result_t reader_read_packet(struct hoop_frame_reader *reader, int fd
     /* no descriptors before the proof */
     const ssize_t got = hoop_socket_receive_packet(fd, &reader->frame, sizeof(reader->frame),
                                                    handshake == NULL, &reader->extras);
-    if (got == -EAGAIN) {
+    if (reader_waits(got)) {
         return HOOP_AGAIN;
     }
     if (got == -ECONNRESET) {
@@ -172,7 +178,7 @@ static hoop_result_t reader_read_stream(struct hoop_frame_reader *reader, int fd
     union hoop_frame *frame = &reader->frame;
     const size_t want = reader->bytes == 0 ? sizeof(frame->header) : reader->bytes;
     const ssize_t got = hoop_socket_receive(fd, (uint8_t *)frame + reader->got, want - reader->got);
-    if (got == -EAGAIN) {
+    if (reader_waits(got)) {
         return HOOP_AGAIN;
     }
     if (got <= 0) {

@@ -7,17 +7,34 @@
 #include "runtime/service.h"
 #include "runtime/wait.h"
 #include "tree/tree_client.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define RANKS 70u
+
+/* In the place of recvmsg(): fails so often for lack of memory. */
+static _Atomic int poor_reads;
+ssize_t __real_recvmsg(int fd, struct msghdr *message, int flags);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
+{
+    if (atomic_fetch_sub(&poor_reads, 1) > 0) {
+        errno = ENOMEM;
+        return -1;
+    }
+    atomic_store(&poor_reads, 0);
+    return __real_recvmsg(fd, message, flags);
+}
 
 /* ---- A join that succeeds ----------------------------------------------------------------- */
 
@@ -53,6 +70,22 @@ static void test_join(void **state)
             }
         }
     }
+}
+
+/* A leader that lacks memory to read for a moment reads a little later. */
+static void test_no_memory_to_read(void **state)
+{
+    struct client ranks[2];
+    const struct hoop_rendezvous rendezvous = a_local_meeting();
+    const union hoop_frame join = client_join(2, 1);
+    (void)state;
+    ranks_gather(ranks, 1, 2, &rendezvous);
+    rank_enter(&ranks[1], &rendezvous, 1);
+    atomic_store(&poor_reads, 3);
+    rank_say_join(&ranks[1], &join);
+    complete(ranks, 2);
+    client_leave(&ranks[0]);
+    client_leave(&ranks[1]);
 }
 
 /* A client that never said which rank it is disturbs no others. */
@@ -424,6 +457,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join),
+        cmocka_unit_test(test_no_memory_to_read),
         cmocka_unit_test(test_without_a_rank),
         cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_one_too_many),
