@@ -313,14 +313,43 @@ static bool launched_is_behind(const struct hoop_launch *launch)
 
 /* ---- On the streams ------------------------------------------------------------------------- */
 
+/* Is work i its comm's call number `round` of the group? All calls of a comm are on one stream. */
+static bool launch_is_in_round(const struct hoop_work *work, size_t i, size_t round)
+{
+    size_t before = 0;
+    for (size_t j = 0; j < i; j++) {
+        before += work[j].comm == work[i].comm;
+    }
+    return before == round;
+}
+
+/* The words behind the kernels count in the order in which launches_put_kernels() puts them. */
+static void launch_count_kernels(const struct hoop_launch *launch, const struct hoop_work *work,
+                                 uint32_t bell)
+{
+    bool any = true;
+    for (size_t round = 0; any; round++) {
+        any = false;
+        for (size_t i = 0; i < launch->pieces.count; i++) {
+            const bool in_round = launch_is_in_round(work, i, round);
+            any |= in_round;
+            if (in_round && launch->told[i].fold != NULL) {
+                launch->told[i].over = ++bell;
+            }
+        }
+    }
+}
+
 static hoop_result_t launch_place(struct hoop_launch *launch, struct hoop_work *work,
                                   uint32_t *ret_bell)
 {
     struct hoop_pieces *pieces = &launch->pieces;
     if (launch->told != NULL) {
         *ret_bell = pieces->room->counted + 1;
-        return hoop_room_tell(pieces->room, launch->told, work, pieces->count, launch->number,
-                              pieces->flows);
+        const hoop_result_t told = hoop_room_tell(pieces->room, launch->told, work, pieces->count,
+                                                  launch->number, pieces->flows);
+        launch_count_kernels(launch, work, *ret_bell);
+        return told;
     }
     const hoop_result_t result =
         hoop_room_place(pieces->room, work, pieces->count, pieces->stream, pieces->stagings);
@@ -391,16 +420,6 @@ static void launch_let_others_by(const struct hoop_launch *launch, const struct 
             hoop_wait_briefly();
         }
     }
-}
-
-/* Is work i its comm's call number `round` of the group? All calls of a comm are on one stream. */
-static bool launch_is_in_round(const struct hoop_work *work, size_t i, size_t round)
-{
-    size_t before = 0;
-    for (size_t j = 0; j < i; j++) {
-        before += work[j].comm == work[i].comm;
-    }
-    return before == round;
 }
 
 /* Puts the kernels of one round. *ret_any: it has calls. */

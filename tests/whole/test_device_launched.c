@@ -131,21 +131,25 @@ static void call_all_types(const struct family_self *self)
 
 enum { GROUP_MOST = 15 };
 
-/* Call i is on comm i mod 2. */
+/* Call i is on comm i mod 2. In every other round those of a comm follow each other. */
 static void call_group(const struct scene on[2], unsigned char *const x[GROUP_MOST], int round,
                        int calls)
 {
     const struct family_self *self = on[0].self;
+    const int half = (calls + 1) / 2;
     for (int i = 0; i < calls; i++) {
         fill(on[0].stream, x[i], round + i + self->rank, BYTES, i == 0 ? SLOW_US / 10 : 0);
     }
+    delay(SLOW_US / 40);
     hoop_group_start();
-    for (int i = 0; i < calls; i++) {
+    for (int k = 0; k < calls; k++) {
+        const int i = round % 2 == 0 ? k : k < half ? 2 * k : 2 * (k - half) + 1;
         (void)reduce(&on[i % 2], x[i], x[i], BYTES);
     }
     EXPECT(self, hoop_group_end() == HOOP_OK);
     EXPECT(self, is_busy(on[0].stream) == (calls < GROUP_MOST));
     scene_settle(&on[0]);
+    delay(0);
     for (int i = 0; i < calls; i++) {
         EXPECT(self, are_all(x[i], sum_of(&on[0], round + i), BYTES));
     }
@@ -162,7 +166,7 @@ static void call_in_groups(const struct family_self *self)
         x[i] = plain(self, BYTES);
     }
     for (int round = 0; round < 6; round++) {
-        call_group(on, x, round, round % 3 == 0 ? GROUP_MOST : 6);
+        call_group(on, x, round, round % 3 == 0 ? GROUP_MOST : 5);
     }
     EXPECT(self, !by_host() && hoop_comm_destroy(on[1].comm) == HOOP_OK);
     scene_end(&scene);
