@@ -58,8 +58,9 @@ static void rooms_free_idle(void)
     } while (idle != NULL);
 }
 
-/* The stream's room, if it has so many bytes, with a user added. NULL: there is none, and *ret_wish
- * is the size that a new one should have. */
+/* The stream's room, if it has so many bytes, with a user added; there are several if threads made
+ * theirs at the same time. NULL: there is none, and *ret_wish is the size that a new one should
+ * have. */
 static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned long long stream,
                                           size_t bytes, size_t *ret_wish)
 {
@@ -68,7 +69,7 @@ static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned lo
     pthread_mutex_lock(&rooms.lock);
     for (struct hoop_stream_room *at = rooms.first; at != NULL; at = at->next) {
         const bool mine = at->context == context && at->stream == stream && !at->outgrown;
-        if (mine && !at->torn && hoop_room_fits(&at->room, bytes)) {
+        if (mine && found == NULL && !at->torn && hoop_room_fits(&at->room, bytes)) {
             found = at;
             found->users++;
         } else if (mine) {

@@ -452,6 +452,48 @@ static void give_back(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+static int (*register_of)(void *ptr, size_t bytes, unsigned flags);
+static pthread_barrier_t registering;
+
+static int register_together(void *ptr, size_t bytes, unsigned flags)
+{
+    (void)pthread_barrier_wait(&registering);
+    return register_of(ptr, bytes, flags);
+}
+
+static void *reduce_once(void *arg)
+{
+    const struct scene *scene = arg;
+    EXPECT(scene->self, reduce(scene, scene->out, scene->out, BYTES) == HOOP_OK);
+    return NULL;
+}
+
+/* The first calls on a stream are made by two threads at once, which both pin memory for it: that
+ * is freed, too. */
+static void pin_twice(const struct family_self *self)
+{
+    struct scene scene = scene_make(self), other = scene;
+    size_t bytes = 0, before = 0, pinned = 0;
+    pthread_t thread;
+    other.out = plain(self, BYTES);
+    use(&bytes, &before);
+    EXPECT(self, pthread_barrier_init(&registering, NULL, 2) == 0);
+    register_of = hoop_cuda.host_register;
+    hoop_cuda.host_register = register_together;
+    EXPECT(self, pthread_create(&thread, NULL, reduce_once, &other) == 0);
+    (void)reduce_once(&scene);
+    EXPECT(self, pthread_join(thread, NULL) == 0);
+    hoop_cuda.host_register = register_of;
+    (void)reduce_once(&scene);
+    scene_settle(&scene);
+    use(&bytes, &pinned);
+    EXPECT(self, pinned == before + 2);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    use(&bytes, &pinned);
+    EXPECT(self, pinned == before);
+    rank_tell(self, HOOP_OK, 0);
+}
+
 /* ---- In the parent ---- */
 
 static void test_order(void **state)
@@ -538,6 +580,7 @@ static void test_meanwhile(void **state)
     run(2, do_meanwhile);
     run(3, forget_meanwhile);
     run(2, give_back);
+    run(2, pin_twice);
 }
 
 int main(void)
