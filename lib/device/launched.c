@@ -145,11 +145,12 @@ static size_t launches_list(hoop_cu_context_t *ret, size_t most)
     size_t count = 0;
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
+        const bool awaited = launch_is_awaited(at); /* otherwise its room may be gone */
         size_t i = 0;
-        while (i < count && ret[i] != at->room->context) {
+        while (awaited && i < count && ret[i] != at->room->context) {
             i++;
         }
-        if (launch_is_awaited(at) && i == count && count < most) {
+        if (awaited && i == count && count < most) {
             ret[count++] = at->room->context;
         }
     }
@@ -212,7 +213,7 @@ static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
     bool awaited = false;
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
-        if (at->room->context == context && launch_is_of(at, comm_id) && launch_is_awaited(at)) {
+        if (launch_is_of(at, comm_id) && launch_is_awaited(at) && at->room->context == context) {
             launched_break(at);
             awaited = true;
         }
@@ -252,8 +253,8 @@ static void launched_add(struct hoop_launch *launch, uint64_t comm_id)
 static void launched_drop(struct hoop_launch *launch)
 {
     launch->holders = 1; /* nobody else has it */
-    hoop_rooms_let_go();
     launch_release(launch);
+    hoop_rooms_let_go();
 }
 
 static void launched_set_bell(struct hoop_launch *launch, uint32_t bell)
