@@ -8,8 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* How often the bells thread looks. */
+/* How often the bells thread looks: at first, and when it has looked in vain for long. */
 #define LAUNCH_BELL_NS HOOP_NS_PER_MS
+#define LAUNCH_BELL_MOST_NS (64 * HOOP_NS_PER_MS)
 
 static struct {
     pthread_mutex_t placing; /* to join a line and get the number in one step; before `lock` */
@@ -113,6 +114,7 @@ static struct hoop_launch *bells_find_rung(bool *ret_more)
  * lets go. */
 static void *bells_main(void *arg)
 {
+    uint64_t nap_ns = LAUNCH_BELL_NS;
     (void)arg;
     pthread_setname_np(pthread_self(), "hoop-bells");
     pthread_mutex_lock(&launching.lock);
@@ -125,8 +127,9 @@ static void *bells_main(void *arg)
             launch_let_go(rung);
             pthread_mutex_lock(&launching.lock);
         } else {
-            (void)hoop_cond_wait(&launching.changed, &launching.lock,
-                                 more ? hoop_now_ns() + LAUNCH_BELL_NS : HOOP_NEVER);
+            const bool called = hoop_cond_wait(&launching.changed, &launching.lock,
+                                               more ? hoop_now_ns() + nap_ns : HOOP_NEVER);
+            nap_ns = called ? LAUNCH_BELL_NS : nap_ns < LAUNCH_BELL_MOST_NS ? 2 * nap_ns : nap_ns;
         }
     }
     return NULL;
