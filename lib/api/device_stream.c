@@ -349,6 +349,7 @@ static hoop_result_t device_push(struct hoop_work *work, size_t count,
 struct device_streams {
     hoop_stream_t last;
     bool any, captures, others; /* there are calls; one captures; there are several streams */
+    bool failed;                /* a capture has failed, after the call that named its stream */
 };
 
 /* ---- Captured into a graph ------------------------------------------------------------------ */
@@ -360,7 +361,8 @@ static bool call_look_at_stream(void *arg, const struct device_call *call)
     const bool same = streams->any && call->stream == streams->last;
     if (call->stream != NULL && !same) {
         (void)hoop_cuda.stream_capturing(call->stream, &capturing);
-        streams->captures |= capturing == HOOP_CU_CAPTURE_ACTIVE;
+        streams->captures |= capturing != 0;
+        streams->failed |= capturing != 0 && capturing != HOOP_CU_CAPTURE_ACTIVE;
     }
     streams->others |= streams->any && !same;
     streams->any = true;
@@ -372,7 +374,10 @@ static hoop_result_t device_capture(struct hoop_work *work, size_t count,
                                     const struct device_streams *streams)
 {
     hoop_result_t result = HOOP_OK;
-    if (streams->others) {
+    if (streams->failed) {
+        result = hoop_error(HOOP_INVALID_USAGE,
+                            "a stream of the group captures a graph, but the capture has failed");
+    } else if (streams->others) {
         result = hoop_error(HOOP_INVALID_USAGE, "a stream of the group captures a graph: expected "
                                                 "all calls of the group on that stream");
     }

@@ -42,6 +42,21 @@ static void fail_to_capture(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+/* A capture that fails between a call of a group and the group's end. */
+static void fail_in_a_group(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    capture(scene.stream, 1);
+    EXPECT(self, hoop_group_start() == HOOP_OK);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    EXPECT(self, hoop_cuda.context_synchronize() != HOOP_CU_SUCCESS); /* not allowed meanwhile */
+    EXPECT(self, hoop_group_end() == HOOP_INVALID_USAGE);
+    EXPECT(self, strstr(hoop_get_last_error(NULL), "the capture has failed") != NULL);
+    EXPECT(self, graph_end(scene.stream) == NULL);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    scene_end(&scene);
+}
+
 static atomic_bool fed_enough;
 
 /* Keeps the stream busy for ten seconds, or until it is told to stop. */
@@ -319,6 +334,7 @@ static void test_refused(void **state)
 {
     (void)state;
     run(2, fail_to_capture);
+    run(2, fail_in_a_group);
     run(1, refuse_old_driver);
 }
 
