@@ -534,15 +534,16 @@ uint64_t hoop_engine_passed(const struct hoop_engine *engine)
     return passed;
 }
 
-bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,
-                         const struct hoop_transport **ret_transport)
+bool hoop_engine_awaited(const struct hoop_engine *engine, bool sending, uint32_t *cursor,
+                         uint32_t *ret_rank, const struct hoop_transport **ret_transport)
 {
-    const struct hoop_engine_flight *at = engine_next(engine, FLIGHT_RECV, cursor);
+    const struct hoop_engine_flight *at =
+        engine_next(engine, sending ? FLIGHT_SEND : FLIGHT_RECV, cursor);
     if (at == NULL) {
         return false;
     }
-    const struct hoop_link *link = flight_link(at, false);
-    *ret_rank = (uint32_t)flight_peer(at, false);
+    const struct hoop_link *link = flight_link(at, sending);
+    *ret_rank = (uint32_t)flight_peer(at, sending);
     *ret_transport = link != NULL ? link->transport : NULL;
     return true;
 }
@@ -550,15 +551,9 @@ bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uin
 bool hoop_engine_waits(const struct hoop_engine *engine, uint32_t *ret_rank, bool *ret_sending)
 {
     const struct hoop_transport *transport = NULL;
-    uint32_t cursor = 0;
-    *ret_sending = !hoop_engine_awaited(engine, &cursor, ret_rank, &transport);
-    if (!*ret_sending) {
-        return true;
-    }
-    cursor = 0;
-    const struct hoop_engine_flight *at = engine_next(engine, FLIGHT_SEND, &cursor);
-    *ret_rank = at != NULL ? (uint32_t)flight_peer(at, true) : *ret_rank;
-    return at != NULL;
+    uint32_t recvs = 0, sends = 0;
+    *ret_sending = !hoop_engine_awaited(engine, false, &recvs, ret_rank, &transport);
+    return !*ret_sending || hoop_engine_awaited(engine, true, &sends, ret_rank, &transport);
 }
 
 /* Appends one part of a flight, if it is outstanding. Returns the new length of the text. */

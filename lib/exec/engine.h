@@ -100,10 +100,10 @@ enum hoop_poll hoop_engine_poll(struct hoop_engine *engine);
 /* The lowest step that some lane has not completed; UINT64_MAX: all lanes are finished. */
 uint64_t hoop_engine_passed(const struct hoop_engine *engine);
 
-/* Iterates over the ranks from which a lane awaits data: start with *cursor = 0 and call until
- * false. *ret_transport: of the link, NULL while there is none. */
-bool hoop_engine_awaited(const struct hoop_engine *engine, uint32_t *cursor, uint32_t *ret_rank,
-                         const struct hoop_transport **ret_transport);
+/* Iterates over the ranks that are to send to a lane, or (sending) to take what it sends: start
+ * with *cursor = 0 and call until false. *ret_transport: of the link, NULL while there is none. */
+bool hoop_engine_awaited(const struct hoop_engine *engine, bool sending, uint32_t *cursor,
+                         uint32_t *ret_rank, const struct hoop_transport **ret_transport);
 
 /*
  * The first rank that the engine waits for: to send, or (*ret_sending) to take what is sent to it.

@@ -56,20 +56,22 @@ uint64_t hoop_operation_estimate(const struct hoop_operation *operation,
 /*
  * If all ranks have announced the operation, a rank that has left has completed it, and all that it
  * had to send is in the links. Over links nothing says that they have: a rank may have left before
- * it.
+ * it, and then it takes nothing either.
  */
 static bool operation_awaits_on_links(const struct hoop_operation *operation,
                                       bool (*left)(void *arg, uint32_t rank), void *arg,
                                       uint32_t *ret_rank)
 {
+    const struct hoop_engine *engine = operation->env.engine;
     const struct hoop_transport *transport = NULL;
-    uint32_t lane = 0, rank = 0;
-    while (operation->env.over_links &&
-           hoop_engine_awaited(operation->env.engine, &lane, &rank, &transport)) {
-        const bool notices = transport != NULL && transport->watch_fd != NULL;
-        if (!notices && left(arg, rank)) {
-            *ret_rank = rank;
-            return true;
+    for (int sending = 0; operation->env.over_links && sending < 2; sending++) {
+        uint32_t cursor = 0, rank = 0;
+        while (hoop_engine_awaited(engine, sending != 0, &cursor, &rank, &transport)) {
+            const bool notices = transport != NULL && transport->watch_fd != NULL;
+            if (!notices && left(arg, rank)) {
+                *ret_rank = rank;
+                return true;
+            }
         }
     }
     return false;

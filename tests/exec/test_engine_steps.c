@@ -480,18 +480,23 @@ static void test_describe(void **state)
 
 /* Which ranks the lanes wait for, as a number with two digits for each lane: rank + 1, then 5 if
  * there is a link. */
-static unsigned awaited(const struct hoop_engine *engine)
+static unsigned awaited_for(const struct hoop_engine *engine, bool sending)
 {
     const struct hoop_transport *transport = NULL;
     uint32_t cursor = 0, rank = 0;
     unsigned ret = 0;
-    while (hoop_engine_awaited(engine, &cursor, &rank, &transport)) {
+    while (hoop_engine_awaited(engine, sending, &cursor, &rank, &transport)) {
         assert_true(cursor <= MESH_LANES * HOOP_ENGINE_FLIGHTS);
         assert_true(transport == NULL || transport == &fake_transport);
         ret = ret * 100 + (rank + 1) * 10 + (transport != NULL ? 5 : 0);
     }
-    assert_false(hoop_engine_awaited(engine, &cursor, &rank, &transport));
+    assert_false(hoop_engine_awaited(engine, sending, &cursor, &rank, &transport));
     return ret;
+}
+
+static unsigned awaited(const struct hoop_engine *engine)
+{
+    return awaited_for(engine, false);
 }
 
 static void test_awaited(void **state)
@@ -508,6 +513,7 @@ static void test_awaited(void **state)
         (void)hoop_engine_poll(&mesh->ranks[0].engine);
     }
     assert_int_equal(awaited(engine), 30203020);
+    assert_int_equal(awaited_for(engine, true), 20302030);
     mesh->no_links = 0;
     (void)hoop_engine_poll(&mesh->ranks[0].engine);
     assert_int_equal(awaited(engine), 35253525);

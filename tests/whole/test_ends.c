@@ -347,6 +347,41 @@ static void test_left_during_birth(void **state)
     meeting_run(2, leave_before_the_other_is_in);
 }
 
+/* Ranks 0 to 2 are on one machine. Rank 1 leaves before a scatter, and nobody waits for its data:
+ * rank 0 has more for it than their link holds. */
+static void leave_what_is_sent(const struct family_self *self, const void *arg)
+{
+    static char parts[4 << 20];
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_comm_t comm = NULL;
+    config.op_timeout_ms = 20000;
+    setenv("HOOP_HOSTID", self->rank < 3 ? "here" : "there", 1);
+    setenv("HOOP_SOCKET_IFNAME", "lo", 1);
+    const struct meeting *meeting = meeting_open(self, arg);
+    const hoop_result_t joined =
+        hoop_comm_init_rank_config(&comm, 4, meeting->ids[0], self->rank, &config);
+    check(joined, HOOP_OK, 1);
+    check(hoop_scatter(parts, parts, 1, HOOP_INT8, 0, comm, NULL), HOOP_OK, 2); /* makes links */
+    check(hoop_barrier(comm, NULL), HOOP_OK, 3);
+    if (self->rank == 1) {
+        check(hoop_comm_destroy(comm), HOOP_OK, 4);
+        return;
+    }
+    check(hoop_scatter(parts, parts, sizeof(parts) / 4, HOOP_INT8, 0, comm, NULL),
+          HOOP_REMOTE_ERROR, 5);
+    check(strstr(hoop_get_last_error(comm), "rank 1 has left the communicator") != NULL
+              ? HOOP_OK
+              : HOOP_INTERNAL_ERROR,
+          HOOP_OK, 6);
+    check(hoop_comm_destroy(comm), HOOP_OK, 7);
+}
+
+static void test_left_by_a_receiver(void **state)
+{
+    (void)state;
+    meeting_run(4, leave_what_is_sent);
+}
+
 /* ---- _exit() --------------------------------------------------------------------------------- */
 
 /* Three machines with a rank each; rank 0's machine connects the others. The others leave the first
@@ -526,6 +561,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_forked_child),
         cmocka_unit_test(test_left_during_birth),
         cmocka_unit_test(test_gone_on_during_birth),
+        cmocka_unit_test(test_left_by_a_receiver),
         cmocka_unit_test(test_stopped_past_the_deadline),
         cmocka_unit_test(test_linger),
         cmocka_unit_test(test_membarrier_lost),
