@@ -19,8 +19,10 @@ bool hoop_flight_look(int fd, struct hoop_flight *ret)
     }
     ret->landed_bytes = info.tcpi_bytes_acked;
     /* Data queued with no packet in flight waits for room at the receiver, which is no loss. But if
-     * the window has room, this machine has no route, and TCP does not even begin to send. */
+     * the window has room, this machine has no route, and TCP does not even begin to send. A
+     * receiver that has dropped a packet for lack of room says that it has none at all. */
     const bool stuck = info.tcpi_snd_mss > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
-    ret->bytes = queued > 0 && (info.tcpi_unacked > 0 || stuck) ? (uint64_t)queued : 0;
+    const bool full = bytes > offsetof(struct tcp_info, tcpi_snd_wnd) && info.tcpi_snd_wnd == 0;
+    ret->bytes = queued > 0 && !full && (info.tcpi_unacked > 0 || stuck) ? (uint64_t)queued : 0;
     return true;
 }

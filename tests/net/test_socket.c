@@ -1,10 +1,14 @@
 /* lib/net/socket.c: the credentials that the kernel reports, and the error texts for addresses that
  * can't be had. */
+#include "base/clock.h"
+#include "net/flight.h"
 #include "net/interface.h"
 #include "net/socket.h"
+#include "runtime/wait.h"
 #include "runtime/watch.h"
 #include <errno.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,12 +141,51 @@ static void test_no_pacing(void **state)
     hoop_fork_close(listen_fd);
 }
 
+/* Does the receiver say that it has no room? False, too, if the kernel does not tell. */
+static bool is_full(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes), 0);
+    return bytes > offsetof(struct tcp_info, tcpi_snd_wnd) && info.tcpi_snd_wnd == 0;
+}
+
+/* A receiver reads nothing. Small packets fill its buffer before its window is used up, so that its
+ * kernel drops one, which stays unacknowledged: not because the network lost it. */
+static void test_full_receiver(void **state)
+{
+    struct hoop_place place = {.address = {.family = 4, .ip = {127, 0, 0, 1}}};
+    const int one = 1, small = 4096;
+    static char message[1000];
+    struct hoop_flight flight;
+    int listen_fd = -1, fd = -1, other = -1, err = 0;
+    (void)state;
+    assert_int_equal(hoop_socket_listen(&place, NULL, &listen_fd), HOOP_OK);
+    assert_int_equal(hoop_socket_connect(&place, NULL, &fd, &err), HOOP_OK);
+    assert_int_equal(hoop_socket_accept(listen_fd, &other), HOOP_OK);
+    assert_int_equal(setsockopt(other, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+    assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
+    const uint64_t until = hoop_deadline_ns(500);
+    while (hoop_now_ns() < until) {
+        while (send(fd, message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+        }
+        if (is_full(fd)) {
+            assert_true(hoop_flight_look(fd, &flight));
+            assert_int_equal(flight.bytes, 0);
+        }
+        hoop_wait_briefly();
+    }
+    hoop_fork_close(other);
+    hoop_fork_close(fd);
+    hoop_fork_close(listen_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vouch),       cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_descriptors), cmocka_unit_test(test_nobody),
-        cmocka_unit_test(test_no_pacing),
+        cmocka_unit_test(test_no_pacing),   cmocka_unit_test(test_full_receiver),
     };
     return cmocka_run_group_tests_name("socket", tests, NULL, NULL);
 }
