@@ -320,8 +320,16 @@ static hoop_result_t comm_look_back(struct hoop_comm *comm, struct hoop_failure 
     return result;
 }
 
+/* patience_ms: see hoop_links_finish(). */
+static void comm_finish_links(struct hoop_comm *comm, uint64_t patience_ms)
+{
+    hoop_links_finish(&comm->links, patience_ms);
+    comm->engine->owed = (struct hoop_owed){.count = 0}; /* it refers to links */
+}
+
 /* With the turn. The last check of the state and the goodbye are one step under look_lock, so that
- * no abort comes in between. */
+ * no abort comes in between. The links end here, because over a network ranks that still wait for
+ * this one notice it by them. */
 static hoop_result_t comm_say_goodbye(struct hoop_comm *comm, bool waits)
 {
     struct hoop_failure failure = {.code = HOOP_OK};
@@ -345,7 +353,11 @@ static hoop_result_t comm_say_goodbye(struct hoop_comm *comm, bool waits)
         }
         pthread_mutex_unlock(&comm->look_lock);
     }
-    return result == HOOP_OK ? HOOP_OK : hoop_error(result, "%s", failure.text);
+    if (result != HOOP_OK) {
+        return hoop_error(result, "%s", failure.text);
+    }
+    comm_finish_links(comm, comm->dead_after_ms);
+    return HOOP_OK;
 }
 
 hoop_result_t hoop_comm_say_goodbye(struct hoop_comm *comm, bool waits)
@@ -397,7 +409,7 @@ static void comm_give_back(struct hoop_comm *comm)
     if (hoop_comm_is_ready(comm)) {
         comm_leave(comm);
     }
-    hoop_links_finish(&comm->links, failed ? 0 : comm->dead_after_ms);
+    comm_finish_links(comm, failed ? 0 : comm->dead_after_ms);
     hoop_member_destroy(comm->member);
     comm->member = NULL;
     hoop_operation_finish(&comm->operation);

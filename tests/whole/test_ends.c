@@ -382,6 +382,30 @@ static void test_left_by_a_receiver(void **state)
     meeting_run(4, leave_what_is_sent);
 }
 
+/* Rank 1 only finalizes; it destroys when rank 0, which waits for it, was told. */
+static void leave_by_finalize(const struct family_self *self, const void *arg)
+{
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    hoop_comm_t comm = NULL, other = NULL;
+    config.op_timeout_ms = 20000;
+    live_apart(self->rank);
+    const struct meeting *meeting = meeting_open(self, arg);
+    check(hoop_comm_init_rank_config(&comm, 2, meeting->ids[0], self->rank, &config), HOOP_OK, 1);
+    check(hoop_comm_init_rank(&other, 2, meeting->ids[1], self->rank), HOOP_OK, 2);
+    check(sum_one(comm), HOOP_OK, 3);
+    check(self->rank == 0 ? sum_one(comm) : hoop_comm_finalize(comm),
+          self->rank == 0 ? HOOP_REMOTE_ERROR : HOOP_OK, 4);
+    check(hoop_barrier(other, NULL), HOOP_OK, 5);
+    check(hoop_comm_destroy(comm), HOOP_OK, 6);
+    check(hoop_comm_destroy(other), HOOP_OK, 7);
+}
+
+static void test_finalized(void **state)
+{
+    (void)state;
+    meeting_run(2, leave_by_finalize);
+}
+
 /* ---- _exit() --------------------------------------------------------------------------------- */
 
 /* Three machines with a rank each; rank 0's machine connects the others. The others leave the first
@@ -562,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_left_during_birth),
         cmocka_unit_test(test_gone_on_during_birth),
         cmocka_unit_test(test_left_by_a_receiver),
+        cmocka_unit_test(test_finalized),
         cmocka_unit_test(test_stopped_past_the_deadline),
         cmocka_unit_test(test_linger),
         cmocka_unit_test(test_membarrier_lost),
