@@ -55,6 +55,9 @@ cp -r "$box/data" "$box/mixed"
 { printf '\0\0\10\3\0\0\1\54\0\0\0\10\0\0\0\10' && head -c $((300 * 64)) /dev/zero; } >"$box/mixed/t10k-images-idx3-ubyte"
 refused 1 'takes images of 1 x 28 x 28, the data for the test has 1 x 8 x 8' --data "$box/mixed"
 refused 1 "$box/none: No such file" --data "$box/data" --resume "$box/none"
+# The reason is that of the folder that cannot be made, not that what is below it is missing.
+XDG_CACHE_HOME=/sys/kernel/none refused 1 '/sys/kernel/none/hoop/digits-'
+grep -q 'No such file' "$box/out" && fail "the digits' folder: $(cat "$box/out")"
 for path in /nonexistent/x "$box/empty"; do # before anything has been trained
     refused 1 "$path cannot be written" --data "$box/data" --checkpoint "$path"
     grep -q 'Train Epoch' "$box/out" && fail "$path was refused too late"

@@ -225,14 +225,15 @@ static bool folder_make(char *ret, size_t bytes, struct problem *problem)
         return problem_say(problem,
                            "neither XDG_CACHE_HOME nor HOME is set: no folder for the digits");
     }
+    int why = 0; /* of the first folder that cannot be made: below it all is just missing */
     for (char *slash = strchr(ret + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(ret, 0777);
+        why = mkdir(ret, 0777) == 0 || errno == EEXIST || why != 0 ? why : errno;
         *slash = '/';
     }
     return mkdir(ret, 0777) == 0 || errno == EEXIST ||
            problem_say(problem, "%s: %s (XDG_CACHE_HOME may name another place)", ret,
-                       strerror(errno));
+                       strerror(why != 0 ? why : errno));
 }
 
 bool digits_folder(char *ret, size_t bytes, struct problem *problem)
