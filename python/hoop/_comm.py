@@ -527,7 +527,11 @@ class Comm:
 
 def _int(number: Any) -> int:
     """A number for a C int; refuses larger ones, which ctypes would cut."""
-    found = index(number)
+    try:
+        found = index(number)
+    except TypeError:
+        raise TypeError(f"{number!r} is no whole number: expected a rank, number of ranks, color or key, "
+                        "or an operation such as hoop.SUM") from None
     if -(2**31) <= found < 2**31:
         return found
     raise ValueError(f"{found} is not a rank, number of ranks, operation, color or key: it has more than 32 bits")

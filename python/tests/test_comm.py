@@ -576,6 +576,9 @@ class Buffers(unittest.TestCase):
                      lambda: comm.shrink([2**32]), lambda: hoop.Comm("tcp://127.0.0.1:1", size=2**32 + 1, rank=0)):
             with self.assertRaisesRegex(ValueError, "more than 32 bits"):
                 call()
+        for call in (lambda: comm.all_reduce(np.ones(1), op="sum"), lambda: comm.broadcast(np.ones(1), root="sum")):
+            with self.assertRaisesRegex(TypeError, "'sum' is no whole number: expected .*hoop.SUM"):
+                call()
         for color in (-1, -5):
             with self.assertRaisesRegex(ValueError, f"color is {color}, expected at least 0, or None"):
                 comm.split(color)
