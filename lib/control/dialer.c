@@ -21,7 +21,7 @@
  * other places, less at first. */
 #define DIALER_PATIENCE_MS 5000u
 #define DIALER_PATIENCE_MIN_MS 500u
-#define DIALER_REASON_BYTES 160
+#define DIALER_REASON_BYTES 240 /* has room for a job that another server tells of */
 
 struct dialer_place {
     struct hoop_place place;

@@ -188,6 +188,25 @@ static void test_unproven(void **state)
     assert_true((search.rounds > 1) == (room.kind != ROOM_UNIX));
 }
 
+/* What the server of another job says of it arrives as a whole: how it differs may be at the end.
+ */
+static void test_other_job(void **state)
+{
+    struct search search = {.places = {room.place}};
+    (void)state;
+    room_expect(&room, false);
+    (void)snprintf(room.expectation.hello.rendezvous, sizeof(room.expectation.hello.rendezvous),
+                   "next door");
+    room.expectation.label = "4096 ranks, TORCHELASTIC_RUN_ID=0123456789abcdef0123456789abcdef, "
+                             "TORCHELASTIC_RESTART_COUNT=1000000";
+    room_expect(&room, true);
+    begin(&search, SOON_MS);
+    assert_true(room_await(&room, &search.failed, 1));
+    expect_words(&search, "another job is: 4096 ranks, ");
+    expect_words(&search, "TORCHELASTIC_RESTART_COUNT=1000000)");
+    expect_words(&search, " ms");
+}
+
 /* Running out of descriptors is a problem of this side, and waiting does not solve it. */
 static void test_own_limit(void **state)
 {
@@ -255,7 +274,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, room_setup, room_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_found),    TEST(test_late),      TEST(test_other_places), TEST(test_in_vain),
-        TEST(test_unproven), TEST(test_own_limit), TEST(test_until),
+        TEST(test_unproven), TEST(test_other_job), TEST(test_own_limit),    TEST(test_until),
     };
     return room_run(&room, tests, sizeof(tests) / sizeof(tests[0]));
 }
