@@ -147,8 +147,8 @@ static hoop_result_t streams_find(struct stream_part *parts, size_t count)
     return HOOP_OK;
 }
 
-/* Puts the piece on all streams, or on none. Calls on comms that take none fail, the others run.
- * With the lock. */
+/* Puts the piece on all streams, or on none. Calls on comms that take none fail, like calls that
+ * fail later, unless these are all calls. With the lock. */
 static hoop_result_t streams_push(struct stream_part *parts, size_t count, struct hoop_piece *piece,
                                   bool blocks)
 {
@@ -164,7 +164,7 @@ static hoop_result_t streams_push(struct stream_part *parts, size_t count, struc
         hoop_queue_push(parts[i].queue, parts[i].item);
         hoop_progress_notify(parts[i].queue);
     }
-    return blocks ? streams_await(parts[0].queue, piece) : result;
+    return blocks ? streams_await(parts[0].queue, piece) : HOOP_OK;
 }
 
 /* NULL: no memory. */

@@ -91,8 +91,8 @@ static void test_failure_holds_up_nothing(void **state)
     end(good);
 }
 
-/* A group on a stream has calls on a comm that has failed: its end says so, and the calls on other
- * comms run, since other ranks wait for them. */
+/* A group on a stream has calls on a comm that has failed: they fail like queued work, and the
+ * calls on other comms run, since other ranks wait for them. */
 static void test_group_with_a_failed_comm(void **state)
 {
     (void)state;
@@ -111,8 +111,7 @@ static void test_group_with_a_failed_comm(void **state)
         assert_int_equal(hoop_group_start(), HOOP_OK);
         assert_int_equal(stream_sum(&x[0], bad[0], streams[0]), HOOP_OK);
         assert_int_equal(stream_sum(&x[1], good[0], blocks == 0 ? streams[0] : NULL), HOOP_OK);
-        assert_int_equal(hoop_group_end(), HOOP_ABORTED);
-        assert_non_null(strstr(hoop_get_last_error(NULL), "rank 1 revoked"));
+        assert_int_equal(hoop_group_end(), blocks == 0 ? HOOP_OK : HOOP_ABORTED);
         assert_int_equal(hoop_stream_synchronize(streams[0]), HOOP_ABORTED);
         assert_non_null(strstr(hoop_get_last_error(NULL), "rank 1 revoked"));
         assert_int_equal(hoop_stream_synchronize(streams[1]), HOOP_OK);
