@@ -597,8 +597,8 @@ HOOP_API hoop_result_t hoop_red_op_destroy(hoop_red_op_t op, hoop_comm_t comm);
  * If one of the calls was a mistake of the caller, end returns that error and runs nothing. The
  * other ranks, which may be waiting already, are told at once: the comms that the group has calls
  * on, and the comm of the mistaken call, fail with HOOP_REMOTE_ERROR and a sentence that names the
- * mistake. A comm that has failed is no mistake: calls on it fail, on a host stream as queued work
- * does, and those on other comms run.
+ * mistake. A comm that has failed is no mistake: calls on it fail, on a stream as queued work does,
+ * and those on other comms run.
  *
  * Only operations and births are collected; births run first: all comms are made, or none, and then
  * the comms that others were to be made from may fail with HOOP_REMOTE_ERROR. Finalize, destroy,

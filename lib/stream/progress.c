@@ -359,7 +359,8 @@ static hoop_result_t progress_push(struct hoop_piece *piece, hoop_result_t *ret_
     if (queue == NULL) {
         return hoop_error(HOOP_OUT_OF_MEMORY, "no memory for a queue");
     }
-    *ret_refused = hoop_batch_refuse(&piece->batch);
+    const hoop_result_t refused = hoop_batch_refuse(&piece->batch);
+    *ret_refused = piece->batch.left == 0 ? refused : HOOP_OK;
     hoop_batch_reserve(&piece->batch, &progress.sleeper);
     hoop_queue_push(queue, &piece->item);
     hoop_progress_notify(queue);

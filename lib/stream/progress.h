@@ -33,7 +33,8 @@ struct hoop_sleeper *hoop_progress_sleeper(void);
 void hoop_progress_suit(const struct hoop_comm *comm);
 
 /* Queues a piece that is on no host stream, after those that begin with the same comm. On failure
- * (no memory) its holders stay the caller's. *ret_refused: as hoop_batch_refuse() returned. */
+ * (no memory) its holders stay the caller's. *ret_refused: the failure, if none of its calls can
+ * run. */
 hoop_result_t hoop_progress_push(struct hoop_piece *piece, hoop_result_t *ret_refused);
 
 /* Without the lock, when comm has ended: queued work on it that has not begun fails now, and no
