@@ -322,8 +322,26 @@ static bool flood_take_event(struct hoop_edge *edge, const union hoop_frame *fra
     return true;
 }
 
+/* A rank that was let in, but joins only when all are in: one too many for this rendezvous. */
+static bool flood_refuse(struct hoop_edge *edge, const struct hoop_frame_join *join)
+{
+    struct hoop_failure failure = {.code = HOOP_OK};
+    union hoop_frame frame;
+    (void)hoop_failure_set(&failure, HOOP_INVALID_USAGE, (int)join->rank,
+                           "all %u ranks have joined, and rank %u came once more: as pid %d on "
+                           "host %s",
+                           edge->leader->n, join->rank, join->who.pid, join->who.host);
+    hoop_frame_from_failure(&frame, HOOP_FRAME_REJECT, &failure);
+    hoop_edge_send(edge, &frame);
+    hoop_edge_destroy(edge);
+    return true;
+}
+
 bool hoop_flood_take(struct hoop_edge *edge, const union hoop_frame *frame)
 {
+    if (edge->number == HOOP_NOBODY && frame->header.type == HOOP_FRAME_JOIN) {
+        return flood_refuse(edge, &frame->join);
+    }
     if (!flood_spans(edge->leader) || edge->number == HOOP_NOBODY) {
         return false;
     }

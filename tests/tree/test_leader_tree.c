@@ -92,9 +92,8 @@ static void ready(struct world *world)
     }
 }
 
-static void join(struct world *world, uint64_t dead_after_ms)
+static void complete(struct world *world)
 {
-    start(world, dead_after_ms);
     ready(world);
     for (uint32_t i = 0; i < FAR; i++) {
         assert_true(is_served(&world->rendezvous)); /* until all are ready */
@@ -111,6 +110,12 @@ static void join(struct world *world, uint64_t dead_after_ms)
     for (uint32_t i = 0; i < FAR; i++) {
         client_leave(&world->machines[i]);
     }
+}
+
+static void join(struct world *world, uint64_t dead_after_ms)
+{
+    start(world, dead_after_ms);
+    complete(world);
 }
 
 static void leave(struct world *world)
@@ -354,6 +359,21 @@ static void test_machine_fails(void **state)
     }
 }
 
+/* A rank is let in before all are in, and joins after that. */
+static void test_one_too_many(void **state)
+{
+    struct world world;
+    struct client other;
+    (void)state;
+    start(&world, 5000);
+    rank_enter(&other, &world.rendezvous, 1);
+    complete(&world);
+    const union hoop_frame again = client_join(N, 1);
+    rank_say_join(&other, &again);
+    client_expect_reject(&other, HOOP_INVALID_USAGE, 1, "all 4 ranks have joined, and rank 1 came");
+    leave(&world);
+}
+
 /* A child ends, and another one comes, which is no reason to forget the first. */
 static void test_another_child_comes(void **state)
 {
@@ -430,15 +450,11 @@ static void test_root_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fail),
-        cmocka_unit_test(test_goodbye_and_losses),
-        cmocka_unit_test(test_failed_between),
-        cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_rank_fails),
-        cmocka_unit_test(test_machine_fails),
-        cmocka_unit_test(test_children),
-        cmocka_unit_test(test_root_ends),
-        cmocka_unit_test(test_another_child_comes),
+        cmocka_unit_test(test_fail),           cmocka_unit_test(test_goodbye_and_losses),
+        cmocka_unit_test(test_failed_between), cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_rank_fails),     cmocka_unit_test(test_machine_fails),
+        cmocka_unit_test(test_children),       cmocka_unit_test(test_root_ends),
+        cmocka_unit_test(test_one_too_many),   cmocka_unit_test(test_another_child_comes),
     };
     (void)signal(SIGPIPE, SIG_IGN);
     if (hoop_service_start() != HOOP_OK) {
