@@ -536,9 +536,16 @@ static void member_say_gone(struct hoop_member *member)
     }
 }
 
+struct member_end {
+    struct hoop_member *member;
+    bool spans; /* set by member_stop() */
+};
+
 static void member_stop(void *arg)
 {
-    struct hoop_member *member = arg;
+    struct member_end *end = arg;
+    struct hoop_member *member = end->member;
+    end->spans = member->roster.machines > 1;
     hoop_list_remove(&member->node);
     member_say_gone(member);
     hoop_member_give_up(member, HOOP_ABORTED, "this rank gave up joining");
@@ -550,9 +557,9 @@ void hoop_member_destroy(struct hoop_member *member)
     if (member == NULL) {
         return;
     }
-    const bool spans = member->roster.machines > 1;
-    hoop_service_run(member_stop, member);
-    if (spans) {
+    struct member_end end = {.member = member};
+    hoop_service_run(member_stop, &end);
+    if (end.spans) {
         /* The leader may be in this process, which may end as soon as this returns. It must have
          * read the goodbye before, or other machines do not hear of it. */
         hoop_service_drain();
