@@ -121,7 +121,7 @@ static void check(bool goodbye)
     assert_true(family_fork_all(&family, process_run, &plan));
     for (int rank = 0; rank < 2; rank++) {
         char report[64] = "it says nothing";
-        (void)family_hear(&family, rank, report, sizeof(report), hoop_deadline_ns(2 * LONG_MS));
+        (void)family_hear(&family, rank, report, sizeof(report), hoop_deadline_ns(2L * LONG_MS));
         if (report[0] != 0) {
             family_finish(&family);
             fail_msg("rank %d: %s", rank, report);
