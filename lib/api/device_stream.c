@@ -312,8 +312,8 @@ static struct hoop_stream_order *device_order(struct hoop_work *work, size_t cou
     return NULL;
 }
 
-/* Queues the work as a piece, and puts the holds on the streams. Calls on comms that take none fail
- * at once: there is no ticket to ask later. The order is moved. */
+/* Queues the work as a piece, and puts the holds on the streams. An error that is returned for a
+ * failed comm means that no call runs. The order is moved. */
 static hoop_result_t device_push(struct hoop_work *work, size_t count,
                                  struct hoop_stream_order *order)
 {
