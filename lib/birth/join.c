@@ -75,7 +75,8 @@ static hoop_result_t join_on_met(void *arg, const struct hoop_roster *roster)
                            hoop_thread_error());
         }
     }
-    hoop_board_say_reads(&comm->board, asks && result == HOOP_OK);
+    hoop_board_say(&comm->board, (asks && result == HOOP_OK ? HOOP_BOARD_READS : 0u) |
+                                     (hoop_cuda_is_loaded() ? 0u : HOOP_BOARD_ON_HOST));
     return HOOP_OK;
 }
 
@@ -221,6 +222,8 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
         .wake_fd = comm->sleeper.wake_fd,
         .naps = &comm->sleeper.naps,
     };
+    uint32_t not = 0;
+    env.on_host = !env.over_links && hoop_board_all_say(&comm->board, HOOP_BOARD_ON_HOST, &not );
     for (uint32_t rank = 0; rank < comm->n; rank++) {
         env.one_process &= roster->peers[rank].same_process;
         comm->here += roster->peers[rank].same_process;
@@ -247,7 +250,7 @@ static void join_settle_cma(struct hoop_comm *comm)
 {
     uint32_t rank = 0;
     char *why = comm->no_cma;
-    comm->agreed.no_cma = comm->spans || !hoop_board_all_read(&comm->board, &rank);
+    comm->agreed.no_cma = comm->spans || !hoop_board_all_say(&comm->board, HOOP_BOARD_READS, &rank);
     if (comm->spans) {
         (void)snprintf(why, sizeof(comm->no_cma), "the ranks are on several machines");
     } else if (comm->agreed.no_cma != 0 && hoop_settings()->cma == 0) {

@@ -113,15 +113,17 @@ void hoop_board_map_slabs(struct hoop_board *board, uint32_t rank, size_t bytes)
     board_map(board->slabs + (size_t)rank * HOOP_SLABS_BYTES, &board->mapped[rank], bytes);
 }
 
-void hoop_board_say_reads(const struct hoop_board *board, bool reads)
+void hoop_board_say(const struct hoop_board *board, uint32_t what)
 {
-    atomic_store_explicit(&hoop_board_rank(board, board->me)->reads, reads, memory_order_release);
+    atomic_store_explicit(&hoop_board_rank(board, board->me)->said, what, memory_order_release);
 }
 
-bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not)
+bool hoop_board_all_say(const struct hoop_board *board, uint32_t what, uint32_t *ret_not)
 {
     for (uint32_t rank = 0; rank < board->n; rank++) {
-        if (atomic_load_explicit(&hoop_board_rank(board, rank)->reads, memory_order_acquire) == 0) {
+        const uint32_t said =
+            atomic_load_explicit(&hoop_board_rank(board, rank)->said, memory_order_acquire);
+        if ((said & what) != what) {
             *ret_not = rank;
             return false;
         }

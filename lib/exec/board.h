@@ -100,9 +100,10 @@ struct hoop_announce {
     uint64_t in_region, in_offset; /* region id 0: plain memory, at address in_offset */
     uint64_t out_region, out_offset;
     uint32_t in_generation, out_generation;
-    uint64_t count : 60;   /* the operation's; a tag has only the low bits of large counts */
+    uint64_t count : 58;   /* the operation's; a tag has only the low bits of large counts */
     uint64_t launched : 2; /* enum hoop_launched */
     uint64_t choice : 2;   /* rank 0's, valid for all: cost/learned.h */
+    uint64_t grant : 2;    /* likewise */
     uint64_t device;       /* of both buffers, by a number known to all; 0: not on a device */
 };
 /* After an announcement with a device, in the next cells: the factor of this rank's input in a sum
@@ -122,7 +123,7 @@ struct hoop_board_rank {
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t arrived; /* ARRIVEs of this rank so far */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t pulse;   /* heartbeat of the service thread */
     _Atomic uint32_t left;                               /* nonzero: said goodbye, and how */
-    _Atomic uint32_t reads; /* 1: can read the memory of all other processes here */
+    _Atomic uint32_t said;                               /* HOOP_BOARD_READS, HOOP_BOARD_ON_HOST */
     _Alignas(HOOP_APART_BYTES) _Atomic uint64_t called[HOOP_BOARD_SETS]; /* tags */
     _Alignas(HOOP_APART_BYTES) struct hoop_signature now[HOOP_BOARD_SETS];
     _Atomic uint64_t sites[HOOP_BOARD_SETS]; /* code address of each call: hoop_board_site() */
@@ -231,14 +232,17 @@ static inline _Atomic uint64_t *hoop_board_took(const struct hoop_board *board, 
     return &hoop_board_rank(board, by)->gates[4 * board->n + of];
 }
 
+/* What a rank says of itself: that it can read the memory of all other processes on its machine;
+ * that it has no CUDA driver, so that no memory of its process is a device's. */
+enum { HOOP_BOARD_READS = 1, HOOP_BOARD_ON_HOST = 2 };
+
 /*
- * say_reads: whether this rank can read the memory of all other processes on its machine; called by
- * the service thread before the rank's join is complete, when the segment is mapped. all_read:
- * whether all ranks can, which gives the same answer on all of them; *ret_not: the first that
- * cannot.
+ * say: called by the service thread before the rank's join is complete, when the segment is mapped.
+ * all_say: whether all ranks say this, the same answer on all of them; *ret_not: the first that
+ * does not.
  */
-void hoop_board_say_reads(const struct hoop_board *board, bool reads);
-bool hoop_board_all_read(const struct hoop_board *board, uint32_t *ret_not);
+void hoop_board_say(const struct hoop_board *board, uint32_t what);
+bool hoop_board_all_say(const struct hoop_board *board, uint32_t what, uint32_t *ret_not);
 
 /* ---- Failure and waking: any thread -------------------------------------------------------- */
 

@@ -121,8 +121,12 @@ static void operation_publish(struct hoop_operation *operation, size_t block, si
         (enum hoop_collective)operation->request.signature.collective;
     const size_t own = hoop_extent_is_each(hoop_collectives[collective].in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
+    bool tries = false;
     if (brought > HOOP_CELL_DATA_BYTES) {
-        (void)hoop_operation_weigh(operation, brought, hoop_board_around(collective, n, brought));
+        tries = hoop_operation_weigh(operation, brought, hoop_board_around(collective, n, brought));
+    }
+    if (__builtin_expect(block > operation->oneshot_most[collective], 0)) {
+        hoop_operation_use_grant(operation, block, tries);
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);
@@ -253,6 +257,7 @@ static void operation_map_slabs(const struct hoop_operation *operation)
 
 static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
+    hoop_operation_grant(operation, reach);
     hoop_plan_choose(operation->env.agreed, reach, &operation->plan);
     if (operation->plan.algo == HOOP_ALGO_SLAB) {
         operation->plan.turn = operation->slab_turn;
@@ -297,7 +302,7 @@ void hoop_operation_announce(struct hoop_operation *operation)
 {
     hoop_buffers_announce(&operation->buffers, &operation->plan, operation->request.in,
                           operation->request.out, operation->device, operation->meets,
-                          hoop_operation_choice(operation));
+                          hoop_operation_says(operation));
     operation->cursor = 0;
     operation->announced = true;
     operation->state = OP_ANNOUNCED;
@@ -323,7 +328,7 @@ static enum hoop_poll operation_await_announcements(struct hoop_operation *opera
     if (settled != HOOP_OK) {
         return settled == HOOP_AGAIN ? HOOP_POLL_IDLE : operation_done(operation);
     }
-    if (operation->learned != NULL && operation->last.count > 0) {
+    if (operation->learned != NULL) {
         hoop_operation_learn(operation);
     }
     operation_choose(operation);
@@ -409,7 +414,8 @@ static void operation_enter(struct hoop_operation *operation)
     const size_t block = s->count * hoop_datatype_bytes((hoop_datatype_t)s->type);
     struct hoop_board *board = operation->env.board;
     const bool published = !operation->env.over_links && board->n > 1 &&
-                           block <= operation->oneshot_most[s->collective];
+                           (block <= operation->oneshot_most[s->collective] ||
+                            hoop_operation_is_granted(operation, s->collective, block));
     const size_t brought = published ? operation_brought_bytes(operation, block) : 0;
     if (__builtin_expect(board->owing != 0, 0) && !operation_may_publish(operation, brought)) {
         return;

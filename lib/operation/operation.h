@@ -66,6 +66,7 @@ struct hoop_operation_env {
     const struct hoop_agreement *agreed;
     bool one_process; /* all ranks are threads of this process */
     bool over_links;  /* the ranks do not all share memory: everything goes over links */
+    bool on_host;     /* no rank has buffers on a device */
     hoop_result_t (*link)(void *arg, uint32_t peer, uint32_t lane, bool sending,
                           struct hoop_link **ret_link);
     void *arg;   /* of link */
@@ -109,6 +110,8 @@ struct hoop_operation {
     uint64_t device;  /* as announced; 0: on the host */
     uint32_t cursor, until;
     uint64_t oneshot_most[HOOP_COLL_COUNT]; /* largest block, in bytes */
+    uint64_t granted_most[HOOP_COLL_COUNT]; /* of oneshots that were granted (cost/learned.h) */
+    uint8_t granted[HOOP_COLL_COUNT][HOOP_LEARNED_SIZES]; /* number of the next calls */
     struct hoop_buffers buffers;
     struct hoop_exchange exchange;
     struct hoop_staging staging;
@@ -120,6 +123,8 @@ struct hoop_operation {
     uint32_t weighed;                /* sequence of that one, */
     enum hoop_copy copied_how;       /* and how it copied */
     struct hoop_plan last;           /* the operation whose time is learned next; count 0: none */
+    struct hoop_plan granted_last;   /* the timed oneshot; count 0: none */
+    uint32_t granted_at;             /* its sequence */
     uint64_t began_ns;               /* when all had announced, in such an operation; else 0 */
     struct hoop_grid *grid;          /* the ranks' machines, over links; NULL: no grid */
     struct hoop_plan far;            /* the last plan over links; lanes 0: there is none */
@@ -167,8 +172,18 @@ void hoop_operation_tell(struct hoop_operation *operation);
 void hoop_operation_note_work(struct hoop_operation *operation);
 /* Rank 0 learns the time of the last such operation, that of the slowest rank. */
 void hoop_operation_learn(struct hoop_operation *operation);
-/* Rank 0's choice between cma and slab, for all. */
-enum hoop_choice hoop_operation_choice(struct hoop_operation *operation);
+/* What rank 0 announces for all. */
+struct hoop_learned_say hoop_operation_says(struct hoop_operation *operation);
+/* All announcements are there: may the next such calls be oneshots? All ranks find that alike. */
+void hoop_operation_grant(struct hoop_operation *operation, const struct hoop_reach *reach);
+static inline bool hoop_operation_is_granted(const struct hoop_operation *operation,
+                                             uint32_t collective, uint64_t block)
+{
+    return block <= operation->granted_most[collective] &&
+           operation->granted[collective][hoop_learned_size(block)] > 0;
+}
+/* A oneshot that was granted begins: times the last one. */
+void hoop_operation_use_grant(struct hoop_operation *operation, uint64_t block, bool tries);
 /* hoop_plan_links(), or the previous plan over links if this call is the same. */
 void hoop_operation_plan_links(struct hoop_operation *operation);
 

@@ -22,11 +22,37 @@ void hoop_operation_tell(struct hoop_operation *operation)
     operation->began_ns = 0;
 }
 
+/* The time that the slowest rank worked in the operation of this sequence; 0: not all have told. */
+static uint64_t learn_worked(const struct hoop_operation *operation, uint32_t sequence)
+{
+    const struct hoop_board *board = operation->env.board;
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < board->n; rank++) {
+        const uint64_t worked =
+            atomic_load_explicit(&hoop_board_rank(board, rank)->worked, memory_order_relaxed);
+        if (worked >> 32 != sequence) {
+            return 0;
+        }
+        most = (uint32_t)worked > most ? (uint32_t)worked : most;
+    }
+    return most;
+}
+
 void hoop_operation_learn(struct hoop_operation *operation)
 {
     const struct hoop_board *board = operation->env.board;
     const struct hoop_plan *last = &operation->last;
-    uint64_t most = 0;
+    struct hoop_plan *granted = &operation->granted_last;
+    uint64_t most = granted->count > 0 ? learn_worked(operation, operation->granted_at) : 0;
+    if (most > 0) {
+        hoop_learned_add_oneshot(operation->learned, granted->collective,
+                                 granted->count * granted->type_bytes, most);
+    }
+    granted->count = 0;
+    if (last->count == 0) {
+        return;
+    }
+    most = 0;
     for (uint32_t rank = 0; rank < board->n; rank++) {
         const uint64_t took =
             atomic_load_explicit(&hoop_board_rank(board, rank)->took, memory_order_relaxed);
@@ -37,18 +63,51 @@ void hoop_operation_learn(struct hoop_operation *operation)
     operation->last.count = 0;
 }
 
-enum hoop_choice hoop_operation_choice(struct hoop_operation *operation)
+/* May such a call be granted? */
+static bool learn_may_grant(const struct hoop_operation *operation, const struct hoop_plan *plan)
 {
-    if (operation->plan.me > 0 || operation->env.one_process || operation->plan.count == 0 ||
+    return plan->count * plan->type_bytes <= operation->granted_most[plan->collective];
+}
+
+struct hoop_learned_say hoop_operation_says(struct hoop_operation *operation)
+{
+    const struct hoop_plan *plan = &operation->plan;
+    struct hoop_learned_say none = {HOOP_CHOICE_NONE, HOOP_GRANT_NONE};
+    if (plan->me > 0 || operation->env.one_process || plan->count == 0 ||
         hoop_settings()->learn == 0) {
-        return HOOP_CHOICE_NONE;
+        return none;
     }
     if (operation->learned == NULL) {
         operation->learned = calloc(1, sizeof(*operation->learned));
     }
-    return operation->learned != NULL
-               ? hoop_plan_learned(operation->env.agreed, operation->learned, &operation->plan)
-               : HOOP_CHOICE_NONE;
+    return operation->learned != NULL ? hoop_plan_learned(operation->env.agreed, operation->learned,
+                                                          plan, learn_may_grant(operation, plan))
+                                      : none;
+}
+
+void hoop_operation_grant(struct hoop_operation *operation, const struct hoop_reach *reach)
+{
+    const struct hoop_plan *plan = &operation->plan;
+    if (operation->env.on_host && learn_may_grant(operation, plan)) {
+        operation->granted[plan->collective][hoop_learned_size(plan->count * plan->type_bytes)] =
+            reach->mapped                     ? 0
+            : reach->grant == HOOP_GRANT_MANY ? HOOP_GRANT_MANY_CALLS
+            : reach->grant == HOOP_GRANT_TRY  ? HOOP_GRANT_TRY_CALLS
+                                              : 0;
+    }
+}
+
+void hoop_operation_use_grant(struct hoop_operation *operation, uint64_t block, bool tries)
+{
+    struct hoop_board *board = operation->env.board;
+    const struct hoop_signature *s = &operation->request.signature;
+    const bool last = --operation->granted[s->collective][hoop_learned_size(block)] == 0;
+    if (last && !tries) {
+        board->timed = true;
+        board->worked_ns = 0;
+        operation->granted_at = board->sequence;
+        hoop_plan_begin(&operation->granted_last, s, board->me, board->n, false);
+    }
 }
 
 /* ---- How copies are done ------------------------------------------------------------------- */

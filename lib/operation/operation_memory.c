@@ -27,6 +27,10 @@ hoop_result_t hoop_operation_init(struct hoop_operation *operation,
     for (int i = 0; i < HOOP_COLL_COUNT; i++) {
         operation->oneshot_most[i] =
             hoop_plan_oneshot_most(env->agreed, env->board->n, (enum hoop_collective)i);
+        operation->granted_most[i] =
+            env->on_host
+                ? hoop_plan_granted_most(env->agreed, env->board->n, (enum hoop_collective)i)
+                : 0;
     }
     const bool noticed = !env->one_process && !env->over_links;
     operation->exchange = (struct hoop_exchange){

@@ -77,7 +77,7 @@ static bool buffers_touches(const struct hoop_plan *plan)
 /* A count as it is announced; no memory holds enough elements for bits to be lost. */
 static uint64_t buffers_counted(uint64_t count)
 {
-    return count & UINT64_MAX >> 4;
+    return count & UINT64_MAX >> 6;
 }
 
 /* Can others read this plain memory? */
@@ -155,9 +155,10 @@ static void buffers_announce_there(struct hoop_buffers *buffers, const struct ho
 
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                            const void *in, void *out, uint64_t device, bool meets,
-                           enum hoop_choice choice)
+                           struct hoop_learned_say says)
 {
-    struct hoop_announce announce = {.count = buffers_counted(plan->count), .choice = choice};
+    struct hoop_announce announce = {
+        .count = buffers_counted(plan->count), .choice = says.choice, .grant = says.grant};
     const uint64_t in_bytes = hoop_in_count(plan, plan->me) * plan->type_bytes;
     const uint64_t out_bytes = hoop_out_count(plan, plan->me) * plan->type_bytes;
     buffers->device = device;
@@ -407,8 +408,8 @@ static void buffers_count_waits(struct hoop_buffers *buffers, const struct hoop_
 
 struct hoop_reach hoop_buffers_reach(struct hoop_buffers *buffers, const struct hoop_plan *plan)
 {
-    struct hoop_reach reach = {.mapped = true,
-                               .choice = hoop_buffers_announced(buffers, 0)->choice};
+    const struct hoop_announce *first = hoop_buffers_announced(buffers, 0);
+    struct hoop_reach reach = {.mapped = true, .choice = first->choice, .grant = first->grant};
     bool one_device = false;
     reach.place = buffers_meeting_place(buffers, &one_device);
     buffers_find_actor(buffers, plan, one_device, &reach);

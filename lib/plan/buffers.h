@@ -98,11 +98,11 @@ bool hoop_buffers_let_in(const struct hoop_buffers *buffers, const struct hoop_p
 /*
  * Announces the buffers of an operation; the board's operation and the plan have begun. device:
  * where they lie, as `mine` says; 0: in host memory, at in and out. meets: the operation may run
- * together with buffers on other devices, if all reach each other. choice: only rank 0's matters.
+ * together with buffers on other devices, if all reach each other. says: only rank 0's matters.
  */
 void hoop_buffers_announce(struct hoop_buffers *buffers, const struct hoop_plan *plan,
                            const void *in, void *out, uint64_t device, bool meets,
-                           enum hoop_choice choice);
+                           struct hoop_learned_say says);
 
 /* Checks that rank's announcement, which was seen, has this count. If not, the failure says so. */
 hoop_result_t hoop_buffers_agree(const struct hoop_buffers *buffers, uint32_t rank, uint64_t count,

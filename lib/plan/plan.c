@@ -135,18 +135,31 @@ static bool plan_oneshot_wins(const struct hoop_agreement *agreed, uint32_t n,
            plan_unmapped_cost(agreed, &plan, other);
 }
 
+/* The largest block that the setting, or the room for it, allows. */
+static uint64_t plan_oneshot_room(uint64_t bytes, uint32_t n, enum hoop_collective collective)
+{
+    const uint64_t blocks = hoop_extent_blocks(hoop_collectives[collective].in, n, true);
+    const uint64_t all = bytes < HOOP_ONESHOT_MAX_BYTES ? bytes : HOOP_ONESHOT_MAX_BYTES;
+    return all / (blocks > 0 ? blocks : 1);
+}
+
+uint64_t hoop_plan_granted_most(const struct hoop_agreement *agreed, uint32_t n,
+                                enum hoop_collective collective)
+{
+    const bool may = plan_asked(agreed, collective) == HOOP_ALGO_AUTO &&
+                     hoop_collective_is_rooted(collective) && agreed->oversubscribed == 0;
+    return may ? plan_oneshot_room(agreed->oneshot_bytes, n, collective) : 0;
+}
+
 uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
                                 enum hoop_collective collective)
 {
     const enum hoop_algo asked = plan_asked(agreed, collective);
-    const uint64_t blocks = hoop_extent_blocks(hoop_collectives[collective].in, n, true);
-    const uint64_t room = HOOP_ONESHOT_MAX_BYTES / (blocks > 0 ? blocks : 1);
-    uint64_t most = agreed->oneshot_bytes / (blocks > 0 ? blocks : 1);
-    most = most < room ? most : room;
-    if (asked == HOOP_ALGO_ONESHOT || asked != HOOP_ALGO_AUTO) {
-        return asked == HOOP_ALGO_ONESHOT ? room : 0;
+    uint64_t least = 0, most = plan_oneshot_room(agreed->oneshot_bytes, n, collective);
+    if (asked != HOOP_ALGO_AUTO) {
+        return asked == HOOP_ALGO_ONESHOT ? plan_oneshot_room(HOOP_ONESHOT_MAX_BYTES, n, collective)
+                                          : 0;
     }
-    uint64_t least = 0;
     while (least < most) {
         const uint64_t middle = least + (most - least + 1) / 2;
         if (plan_oneshot_wins(agreed, n, collective, middle)) {
@@ -423,22 +436,30 @@ bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collectiv
 /* One of cma and slab that the model rates slower by more than this is not tried. */
 #define PLAN_LEARNED_RATIO 4
 
-enum hoop_choice hoop_plan_learned(const struct hoop_agreement *agreed,
-                                   const struct hoop_learned *learned, const struct hoop_plan *plan)
+struct hoop_learned_say hoop_plan_learned(const struct hoop_agreement *agreed,
+                                          const struct hoop_learned *learned,
+                                          const struct hoop_plan *plan, bool grants)
 {
-    if (plan_asked(agreed, plan->collective) != HOOP_ALGO_AUTO ||
-        !plan_may_cma(agreed, plan->collective)) {
-        return HOOP_CHOICE_NONE;
+    struct hoop_learned_say says = {HOOP_CHOICE_NONE, HOOP_GRANT_NONE};
+    if (plan_asked(agreed, plan->collective) != HOOP_ALGO_AUTO) {
+        return says;
     }
-    const uint64_t read = plan_unmapped_cost(agreed, plan, HOOP_ALGO_CMA);
+    const uint64_t block = plan->count * plan->type_bytes;
     const uint64_t copied = plan_unmapped_cost(agreed, plan, HOOP_ALGO_SLAB);
-    if (read / PLAN_LEARNED_RATIO > copied || copied / PLAN_LEARNED_RATIO > read) {
-        return HOOP_CHOICE_NONE;
+    const uint64_t read = plan_may_cma(agreed, plan->collective)
+                              ? plan_unmapped_cost(agreed, plan, HOOP_ALGO_CMA)
+                              : UINT64_MAX;
+    const bool both = read / PLAN_LEARNED_RATIO <= copied && copied / PLAN_LEARNED_RATIO <= read;
+    if (both || grants) {
+        const bool reads = both
+                               ? hoop_learned_reads(learned, plan->collective, block, read < copied)
+                               : read < copied;
+        says.choice = reads ? HOOP_CHOICE_READ : HOOP_CHOICE_COPY;
     }
-    return hoop_learned_reads(learned, plan->collective, plan->count * plan->type_bytes,
-                              read < copied)
-               ? HOOP_CHOICE_READ
-               : HOOP_CHOICE_COPY;
+    if (grants) {
+        says.grant = hoop_learned_grants(learned, plan->collective, block, both);
+    }
+    return says;
 }
 
 static bool plan_reads(const struct hoop_agreement *agreed, const struct hoop_reach *reach,

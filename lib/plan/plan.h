@@ -33,6 +33,7 @@ struct hoop_reach {
     bool mapped;     /* every rank's buffers can be mapped by all that access them */
     bool unreadable; /* some rank's plain memory cannot be read by others: no cma */
     uint8_t choice;  /* enum hoop_choice: cma or slab, if both are possible */
+    uint8_t grant;   /* enum hoop_grant, for the next calls */
     uint64_t head_bytes; /* most bytes before the first whole page of an output that peers write */
     uint64_t tail_bytes; /* and after its last */
 };
@@ -40,6 +41,11 @@ struct hoop_reach {
 /* The largest block, in bytes, whose data travel with the announcement (oneshot). This choice is
  * made before anything is known of the others. */
 uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
+                                enum hoop_collective collective);
+
+/* The same for calls that earlier ones granted (cost/learned.h), where ranks do not outnumber CPUs;
+ * no more than above where there is no root. */
+uint64_t hoop_plan_granted_most(const struct hoop_agreement *agreed, uint32_t n,
                                 enum hoop_collective collective);
 
 /* May this collective run on the device where its buffers are? The same answer on all ranks. */
@@ -51,10 +57,11 @@ void hoop_plan_oneshot(struct hoop_plan *plan);
 /* May memory that is not mapped be read from its process, if that works? The same on all ranks. */
 bool hoop_plan_may_read(const struct hoop_agreement *agreed, enum hoop_collective collective);
 
-/* Which of cma and slab the learned times favour, for a plan that was begun. */
-enum hoop_choice hoop_plan_learned(const struct hoop_agreement *agreed,
-                                   const struct hoop_learned *learned,
-                                   const struct hoop_plan *plan);
+/* Which of cma and slab the learned times favour, for a plan that was begun, and whether oneshot
+ * for the next ones, which is not asked if !grants. */
+struct hoop_learned_say hoop_plan_learned(const struct hoop_agreement *agreed,
+                                          const struct hoop_learned *learned,
+                                          const struct hoop_plan *plan, bool grants);
 
 /* Completes a plan that was begun, once all announcements are known. */
 void hoop_plan_choose(const struct hoop_agreement *agreed, const struct hoop_reach *reach,

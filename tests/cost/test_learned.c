@@ -1,6 +1,6 @@
 /*
  * What is learned about reading and copying: when each is tried, what trying costs, that a change
- * is noticed, and what the announced choice means for a plan.
+ * is noticed, when oneshots are granted, and what the announced choice means for a plan.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,6 +118,76 @@ static void test_apart(void **state)
     }
 }
 
+/* One announced call, and what it grants; the last of these takes so long. */
+static enum hoop_grant announce(uint64_t read_ns, uint64_t copy_ns, uint64_t oneshot_ns)
+{
+    const enum hoop_grant grant = hoop_learned_grants(&learned, HOOP_COLL_GATHER, BLOCK, true);
+    (void)run(1, true, read_ns, copy_ns);
+    if (grant != HOOP_GRANT_NONE) {
+        hoop_learned_add_oneshot(&learned, HOOP_COLL_GATHER, BLOCK, oneshot_ns);
+    }
+    return grant;
+}
+
+/* Nothing is granted before cma and slab are known, then three times a few calls, then many if
+ * oneshot is the fastest. */
+static void test_grants(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2 * HOOP_LEARNED_TRIES; i++) {
+        assert_int_equal(announce(300, 200, 100), HOOP_GRANT_NONE);
+    }
+    for (unsigned i = 0; i < HOOP_LEARNED_TRIES; i++) {
+        assert_int_equal(announce(300, 200, 100), HOOP_GRANT_TRY);
+    }
+    assert_int_equal(announce(300, 200, 100), HOOP_GRANT_MANY);
+    assert_int_equal(hoop_learned_grants(&learned, HOOP_COLL_SCATTER, BLOCK, true),
+                     HOOP_GRANT_NONE);
+    assert_int_equal(hoop_learned_grants(&learned, HOOP_COLL_GATHER, 4 * BLOCK, true),
+                     HOOP_GRANT_NONE);
+    /* one slow call changes nothing; a machine that has become different does */
+    hoop_learned_add_oneshot(&learned, HOOP_COLL_GATHER, BLOCK, 190);
+    assert_int_equal(announce(300, 200, 100), HOOP_GRANT_MANY);
+    unsigned many = 0;
+    for (unsigned i = 0; i < 100; i++) {
+        many += announce(300, 200, 400) == HOOP_GRANT_MANY;
+    }
+    assert_in_range(many, 1, 20);
+}
+
+/* A slower oneshot costs little, and is never given up. */
+static void test_grants_slower(void **state)
+{
+    unsigned tried = 0, many = 0;
+    (void)state;
+    for (unsigned i = 0; i < 50000; i++) {
+        const enum hoop_grant grant = announce(10000, 20000, i < 25000 ? 12000 : 5000);
+        tried += i < 25000 && grant == HOOP_GRANT_TRY;
+        many += grant == HOOP_GRANT_MANY;
+        assert_true(i >= 25000 || grant != HOOP_GRANT_MANY);
+    }
+    assert_in_range(tried, 2 * HOOP_LEARNED_TRIES, 50);
+    assert_in_range(many, 20000, 25000);
+}
+
+/* Where only one of cma and slab is possible, it is known after three calls. */
+static void test_grants_one(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < HOOP_LEARNED_TRIES; i++) {
+        assert_int_equal(hoop_learned_grants(&learned, HOOP_COLL_GATHER, BLOCK, false),
+                         HOOP_GRANT_NONE);
+        hoop_learned_add(&learned, HOOP_COLL_GATHER, BLOCK, false, 200);
+    }
+    for (unsigned i = 0; i < HOOP_LEARNED_TRIES; i++) {
+        assert_int_equal(hoop_learned_grants(&learned, HOOP_COLL_GATHER, BLOCK, false),
+                         HOOP_GRANT_TRY);
+        hoop_learned_add_oneshot(&learned, HOOP_COLL_GATHER, BLOCK, 100);
+    }
+    assert_int_equal(hoop_learned_grants(&learned, HOOP_COLL_GATHER, BLOCK, false),
+                     HOOP_GRANT_MANY);
+}
+
 static enum hoop_algo chosen(enum hoop_algo asked, enum hoop_choice choice, bool unreadable,
                              bool no_cma)
 {
@@ -145,9 +215,15 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_order, forget),  cmocka_unit_test_setup(test_trying, forget),
-        cmocka_unit_test_setup(test_change, forget), cmocka_unit_test_setup(test_cold, forget),
-        cmocka_unit_test_setup(test_apart, forget),  cmocka_unit_test(test_plan),
+        cmocka_unit_test_setup(test_order, forget),
+        cmocka_unit_test_setup(test_trying, forget),
+        cmocka_unit_test_setup(test_change, forget),
+        cmocka_unit_test_setup(test_cold, forget),
+        cmocka_unit_test_setup(test_apart, forget),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test_setup(test_grants, forget),
+        cmocka_unit_test_setup(test_grants_slower, forget),
+        cmocka_unit_test_setup(test_grants_one, forget),
     };
     return cmocka_run_group_tests_name("learned", tests, NULL, NULL);
 }
