@@ -29,7 +29,7 @@ static uint32_t draw(uint32_t *seed, uint32_t below)
 
 static uint8_t byte_of(uint32_t call, int rank, size_t i)
 {
-    return (uint8_t)((i ^ i >> 9) * 5 + call * 13 + (size_t)rank * 31);
+    return (uint8_t)((i ^ i >> 9) * 5 + (size_t)call * 13 + (size_t)rank * 31);
 }
 
 struct call {
