@@ -13,7 +13,8 @@
  * Where there is a root, oneshot may be faster still: the root and the others work at the same
  * time, and in successive calls nobody waits for a barrier. But it has to be chosen before anything
  * is known of the others' memory, where what is mapped needs one copy only. So an announcement of
- * plain memory may grant the next calls of its collective and size: these are oneshots, and the
+ * plain memory may grant the next calls of its collective and size: these are oneshots (a larger
+ * broadcast or reduce is several, one behind the other, each with an operation's number), and the
  * call after them is announced again. The last of them is timed: the work of the rank that works
  * longest.
  *

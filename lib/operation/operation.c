@@ -113,24 +113,27 @@ static void operation_expect(const struct hoop_operation *operation)
     }
 }
 
-static void operation_publish(struct hoop_operation *operation, size_t block, size_t brought)
+static void operation_publish(struct hoop_operation *operation, uint64_t count, size_t brought)
 {
     const struct hoop_board *board = operation->env.board;
     const uint32_t n = board->n;
     const enum hoop_collective collective =
         (enum hoop_collective)operation->request.signature.collective;
+    const size_t block =
+        count * hoop_datatype_bytes((hoop_datatype_t)operation->request.signature.type);
     const size_t own = hoop_extent_is_each(hoop_collectives[collective].in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
     bool tries = false;
     if (brought > HOOP_CELL_DATA_BYTES) {
         tries = hoop_operation_weigh(operation, brought, hoop_board_around(collective, n, brought));
     }
-    if (__builtin_expect(block > operation->oneshot_most[collective], 0)) {
-        hoop_operation_use_grant(operation, block, tries);
+    if (__builtin_expect(operation->piece > 0, 0) && !tries) {
+        hoop_operation_time_grant(operation);
     }
     hoop_published_post(operation->env.board, operation->request.in, brought, bytes,
                         own > 0 && bytes > 0 ? board->me * own : bytes, own);
     operation_begin_plan(operation);
+    operation->plan.count = count;
     hoop_plan_oneshot(&operation->plan);
     hoop_published_needs(&operation->plan, &operation->cursor, &operation->until);
     operation_expect(operation);
@@ -150,6 +153,24 @@ static hoop_result_t operation_settle(struct hoop_operation *operation)
     return __builtin_expect(board->owing == 0, 1)
                ? HOOP_OK
                : hoop_board_settle(board, 0, &rank, &operation->failure);
+}
+
+static void operation_enter(struct hoop_operation *operation);
+
+/* Goes on behind the piece that is done, as if the rest were a call. */
+static enum hoop_poll operation_next_piece(struct hoop_operation *operation)
+{
+    struct hoop_request *request = &operation->request;
+    const size_t bytes = operation->piece * operation->plan.type_bytes;
+    if (operation->env.board->timed) {
+        hoop_operation_note_work(operation);
+    }
+    request->in = request->in != NULL ? (const uint8_t *)request->in + bytes : NULL;
+    request->out = request->out != NULL ? (uint8_t *)request->out + bytes : NULL;
+    request->signature.count -= operation->piece;
+    hoop_board_begin(operation->env.board, &request->signature, request->site);
+    operation_enter(operation);
+    return HOOP_POLL_BUSY;
 }
 
 static enum hoop_poll operation_gather(struct hoop_operation *operation)
@@ -184,7 +205,10 @@ static enum hoop_poll operation_gather(struct hoop_operation *operation)
     }
     hoop_board_end_work(board, since);
     board->owing += operation->owes;
-    return operation_done(operation);
+    return __builtin_expect(operation->piece > 0, 0) &&
+                   operation->piece < operation->request.signature.count
+               ? operation_next_piece(operation)
+               : operation_done(operation);
 }
 
 /* ---- Over links ----------------------------------------------------------------------------- */
@@ -239,22 +263,6 @@ static void operation_far(struct hoop_operation *operation)
 
 /* ---- Announced, then chosen ---------------------------------------------------------------- */
 
-/* The slabs that this rank writes, and those that it reads. */
-static void operation_map_slabs(const struct hoop_operation *operation)
-{
-    const struct hoop_plan *plan = &operation->plan;
-    const bool folds = hoop_collectives[plan->collective].folds;
-    const size_t bytes = plan->slabs * plan->chunk * plan->type_bytes;
-    for (uint32_t rank = 0; rank < plan->n; rank++) {
-        const bool written =
-            folds || hoop_blocks_for_others(plan->collective, plan->n, rank == plan->root) > 0;
-        const bool read = folds || hoop_out_count(plan, plan->me) > 0;
-        if (written && (read || rank == plan->me)) {
-            hoop_board_map_slabs(operation->env.board, rank, bytes);
-        }
-    }
-}
-
 static void operation_take_plan(struct hoop_operation *operation, const struct hoop_reach *reach)
 {
     hoop_operation_grant(operation, reach);
@@ -262,9 +270,7 @@ static void operation_take_plan(struct hoop_operation *operation, const struct h
     if (operation->plan.algo == HOOP_ALGO_SLAB) {
         operation->plan.turn = operation->slab_turn;
         operation->slab_turn += hoop_slab_turns(&operation->plan);
-        if (operation->plan.slabs > 2) {
-            operation_map_slabs(operation);
-        }
+        hoop_operation_map_slabs(operation);
     }
     operation_follow(operation);
     operation->cursor = 0;
@@ -411,17 +417,21 @@ static bool operation_may_publish(struct hoop_operation *operation, size_t bytes
 static void operation_enter(struct hoop_operation *operation)
 {
     const struct hoop_signature *s = &operation->request.signature;
-    const size_t block = s->count * hoop_datatype_bytes((hoop_datatype_t)s->type);
+    const size_t size = hoop_datatype_bytes((hoop_datatype_t)s->type);
     struct hoop_board *board = operation->env.board;
-    const bool published = !operation->env.over_links && board->n > 1 &&
-                           (block <= operation->oneshot_most[s->collective] ||
-                            hoop_operation_is_granted(operation, s->collective, block));
-    const size_t brought = published ? operation_brought_bytes(operation, block) : 0;
+    bool published = !operation->env.over_links && board->n > 1;
+    uint64_t count = s->count;
+    if (published &&
+        (count * size > operation->oneshot_most[s->collective] || operation->piece > 0)) {
+        published = hoop_operation_is_granted(operation);
+        count = operation->piece;
+    }
+    const size_t brought = published ? operation_brought_bytes(operation, count * size) : 0;
     if (__builtin_expect(board->owing != 0, 0) && !operation_may_publish(operation, brought)) {
         return;
     }
     if (published) {
-        operation_publish(operation, block, brought);
+        operation_publish(operation, count, brought);
         return;
     }
     operation_prepare(operation);
@@ -470,6 +480,7 @@ void hoop_operation_start(struct hoop_operation *operation, const struct hoop_re
     operation->announced = operation->launched = false;
     operation->plan.algo = HOOP_ALGO_ONESHOT;
     operation->staging.overlap.count = 0;
+    operation->piece = 0;
     operation->request = *request;
     if (request->signature.collective != HOOP_TRANSFER) {
         hoop_board_begin(operation->env.board, &request->signature, request->site);

@@ -11,7 +11,7 @@
  *              over links the first chunk announces       RUN
  *   OWED       see the ranks that earlier operations did  as from begin
  *              not need; over links the rank before
- *   GATHER     take what this rank needs of what was      DONE
+ *   GATHER     take what this rank needs of what was      DONE; as from begin for the next piece
  *              published
  *   ANNOUNCED  see all announcements; choose the plan     RESOLVE (direct), RUN; TRY; FETCH or
  *                                                         begin if not all buffers lie on devices
@@ -125,6 +125,9 @@ struct hoop_operation {
     struct hoop_plan last;           /* the operation whose time is learned next; count 0: none */
     struct hoop_plan granted_last;   /* the timed oneshot; count 0: none */
     uint32_t granted_at;             /* its sequence */
+    uint64_t piece;                  /* elements that a granted call publishes at once; else 0 */
+    uint32_t pieces;                 /* of that call */
+    bool times;                      /* it is the last one that was granted */
     uint64_t began_ns;               /* when all had announced, in such an operation; else 0 */
     struct hoop_grid *grid;          /* the ranks' machines, over links; NULL: no grid */
     struct hoop_plan far;            /* the last plan over links; lanes 0: there is none */
@@ -176,14 +179,10 @@ void hoop_operation_learn(struct hoop_operation *operation);
 struct hoop_learned_say hoop_operation_says(struct hoop_operation *operation);
 /* All announcements are there: may the next such calls be oneshots? All ranks find that alike. */
 void hoop_operation_grant(struct hoop_operation *operation, const struct hoop_reach *reach);
-static inline bool hoop_operation_is_granted(const struct hoop_operation *operation,
-                                             uint32_t collective, uint64_t block)
-{
-    return block <= operation->granted_most[collective] &&
-           operation->granted[collective][hoop_learned_size(block)] > 0;
-}
-/* A oneshot that was granted begins: times the last one. */
-void hoop_operation_use_grant(struct hoop_operation *operation, uint64_t block, bool tries);
+/* May the call, or what is left of it, be a oneshot that was granted? Sets `piece`. */
+bool hoop_operation_is_granted(struct hoop_operation *operation);
+/* A piece of such a call begins: times the last one of the last call. */
+void hoop_operation_time_grant(struct hoop_operation *operation);
 /* hoop_plan_links(), or the previous plan over links if this call is the same. */
 void hoop_operation_plan_links(struct hoop_operation *operation);
 
@@ -191,6 +190,9 @@ void hoop_operation_plan_links(struct hoop_operation *operation);
 
 /* Allocates scratch for all lanes, if any is needed. An error is also in operation->failure. */
 hoop_result_t hoop_operation_make_scratch(struct hoop_operation *operation);
+/* By slab, if there are more than two: maps those that this rank writes, and those that it reads.
+ */
+void hoop_operation_map_slabs(const struct hoop_operation *operation);
 /* HOOP_OP_PRE_MUL_SUM: replaces the input by the input times the factor. Errors likewise. */
 hoop_result_t hoop_operation_scale(struct hoop_operation *operation);
 

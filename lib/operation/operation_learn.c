@@ -46,7 +46,7 @@ void hoop_operation_learn(struct hoop_operation *operation)
     uint64_t most = granted->count > 0 ? learn_worked(operation, operation->granted_at) : 0;
     if (most > 0) {
         hoop_learned_add_oneshot(operation->learned, granted->collective,
-                                 granted->count * granted->type_bytes, most);
+                                 granted->count * granted->type_bytes, most * operation->pieces);
     }
     granted->count = 0;
     if (last->count == 0) {
@@ -97,16 +97,44 @@ void hoop_operation_grant(struct hoop_operation *operation, const struct hoop_re
     }
 }
 
-void hoop_operation_use_grant(struct hoop_operation *operation, uint64_t block, bool tries)
+/* The pieces of a call are equally large, but for a few bytes. */
+static uint64_t learn_piece(const struct hoop_signature *s, uint32_t *ret_pieces)
 {
-    struct hoop_board *board = operation->env.board;
+    const uint64_t size = hoop_datatype_bytes((hoop_datatype_t)s->type);
+    const uint64_t most = size > 0 ? HOOP_ONESHOT_MAX_BYTES / size : 1;
+    const uint64_t pieces = s->count / most + (s->count % most != 0);
+    *ret_pieces = pieces < UINT32_MAX ? (uint32_t)pieces : UINT32_MAX;
+    return pieces > 1 ? s->count / pieces + (s->count % pieces != 0) : s->count;
+}
+
+bool hoop_operation_is_granted(struct hoop_operation *operation)
+{
     const struct hoop_signature *s = &operation->request.signature;
-    const bool last = --operation->granted[s->collective][hoop_learned_size(block)] == 0;
-    if (last && !tries) {
-        board->timed = true;
-        board->worked_ns = 0;
-        operation->granted_at = board->sequence;
+    const uint64_t block = s->count * hoop_datatype_bytes((hoop_datatype_t)s->type);
+    uint8_t *granted = &operation->granted[s->collective][hoop_learned_size(block)];
+    uint32_t left = 0;
+    if (operation->piece > 0) {
+        operation->piece = learn_piece(s, &left);
+        return true;
+    }
+    if (block > operation->granted_most[s->collective] || *granted == 0) {
+        return false;
+    }
+    operation->piece = learn_piece(s, &operation->pieces);
+    operation->times = --*granted == 0;
+    if (operation->times) {
+        const struct hoop_board *board = operation->env.board;
+        operation->granted_at = board->sequence + operation->pieces - 1;
         hoop_plan_begin(&operation->granted_last, s, board->me, board->n, false);
+    }
+    return true;
+}
+
+void hoop_operation_time_grant(struct hoop_operation *operation)
+{
+    if (operation->times && operation->piece == operation->request.signature.count) {
+        operation->env.board->timed = true;
+        operation->env.board->worked_ns = 0;
     }
 }
 

@@ -2,6 +2,7 @@
  * which is kept, and grows as needed. */
 #include "operation/operation.h"
 
+#include "algo/taking.h"
 #include "base/sizes.h"
 #include "reduce/reduce.h"
 
@@ -110,4 +111,19 @@ hoop_result_t hoop_operation_scale(struct hoop_operation *operation)
         request->in = operation->scaled.memory;
     }
     return result;
+}
+
+void hoop_operation_map_slabs(const struct hoop_operation *operation)
+{
+    const struct hoop_plan *plan = &operation->plan;
+    const bool folds = hoop_collectives[plan->collective].folds;
+    const size_t bytes = plan->slabs * plan->chunk * plan->type_bytes;
+    for (uint32_t rank = 0; rank < plan->n && plan->slabs > 2; rank++) {
+        const bool written =
+            folds || hoop_blocks_for_others(plan->collective, plan->n, rank == plan->root) > 0;
+        const bool read = folds || hoop_out_count(plan, plan->me) > 0;
+        if (written && (read || rank == plan->me)) {
+            hoop_board_map_slabs(operation->env.board, rank, bytes);
+        }
+    }
 }

@@ -148,7 +148,9 @@ uint64_t hoop_plan_granted_most(const struct hoop_agreement *agreed, uint32_t n,
 {
     const bool may = plan_asked(agreed, collective) == HOOP_ALGO_AUTO &&
                      hoop_collective_is_rooted(collective) && agreed->oversubscribed == 0;
-    return may ? plan_oneshot_room(agreed->oneshot_bytes, n, collective) : 0;
+    const bool whole =
+        hoop_collective_is_blocked(collective) || agreed->oneshot_bytes < HOOP_ONESHOT_MAX_BYTES;
+    return !may ? 0 : whole ? plan_oneshot_room(agreed->oneshot_bytes, n, collective) : UINT64_MAX;
 }
 
 uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 
 #define PATIENCE_MS 240000
-#define MOST ((size_t)280000) /* bytes of a block */
-#define ROUNDS 16u
-#define CALLS 60u /* of one collective and about one size */
+#define MOST ((size_t)1000000) /* bytes of a block */
+#define ROUNDS 12u
+#define CALLS 50u /* of one collective and about one size */
 
 static uint32_t draw(uint32_t *seed, uint32_t below)
 {
@@ -127,7 +127,7 @@ static void rank_main(const struct family_self *self, const void *arg)
     EXPECT(self, hoop_mem_alloc(&out[1], MOST * (size_t)self->n, HOOP_MEM_HOST) == HOOP_OK);
     uint64_t seen = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        const uint32_t size = 60000u << draw(&all, 3), way = draw(&all, 4);
+        const uint32_t size = 60000u << draw(&all, 5), way = draw(&all, 4);
         for (uint32_t i = 0; i < CALLS; i++) {
             const struct call call = {.collective = rooted[round % 4],
                                       .number = round * CALLS + i,
