@@ -1,6 +1,7 @@
 /* See process.h. */
 #include "runtime/process.h"
 #include "base/crypto.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -110,7 +111,26 @@ static hoop_result_t process_unreadable(const struct hoop_process_memory *proces
     }
 }
 
-/* Reads bytes at `from`, and the id after them. Returns the bytes read, or -1 with an errno. */
+/* A thread of the process other than its main one, which may have ended before; 0: none. */
+static int process_other_thread(int pid)
+{
+    char path[48];
+    int thread = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *tasks = opendir(path);
+    const struct dirent *task = NULL;
+    while (tasks != NULL && thread == 0 && (task = readdir(tasks)) != NULL) {
+        const int number = (int)strtol(task->d_name, NULL, 10);
+        thread = number == pid ? 0 : number;
+    }
+    if (tasks != NULL) {
+        (void)closedir(tasks);
+    }
+    return thread;
+}
+
+/* Reads bytes at `from`, and the id after them. Returns the bytes read, or -1 with an errno. The
+ * kernel finds the memory by any thread that has not ended. */
 static ssize_t process_read_some(const struct hoop_process_memory *process, void *to, uint64_t from,
                                  size_t bytes, uint64_t *ret_id)
 {
@@ -118,7 +138,16 @@ static ssize_t process_read_some(const struct hoop_process_memory *process, void
     const struct iovec there[] = {{(void *)(uintptr_t)from, bytes},
                                   {(void *)(uintptr_t)process->id_at, sizeof(*ret_id)}};
     const unsigned first = bytes == 0;
-    return process_vm_readv(process->pid, here + first, 2 - first, there + first, 2 - first, 0);
+    ssize_t got =
+        process_vm_readv(process->pid, here + first, 2 - first, there + first, 2 - first, 0);
+    if (got < 0 && errno == ESRCH) {
+        const int thread = process_other_thread(process->pid);
+        got = thread > 0
+                  ? process_vm_readv(thread, here + first, 2 - first, there + first, 2 - first, 0)
+                  : got;
+        errno = thread > 0 ? errno : ESRCH;
+    }
+    return got;
 }
 
 hoop_result_t hoop_process_read(const struct hoop_process_memory *process, void *to, uint64_t from,
@@ -157,7 +186,7 @@ bool hoop_process_can_be_read(const void *memory, size_t bytes)
     const struct iovec here = {ends, sizeof(ends)};
     const uintptr_t first = (uintptr_t)memory, last = first + bytes - 1;
     const struct iovec there[] = {{(void *)first, 1}, {(void *)last, 1}};
-    return bytes == 0 || process_vm_readv(getpid(), &here, 1, there, 2, 0) == sizeof(ends);
+    return bytes == 0 || process_vm_readv(gettid(), &here, 1, there, 2, 0) == sizeof(ends);
 }
 
 /* By a system call that reads a word before it finds that it has nothing to do. */

@@ -13,10 +13,13 @@
 #include "harness/rank_report.h"
 #include "plan/plan.h"
 #include "runtime/process.h"
+#include "runtime/wait.h"
 
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +27,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define PATIENCE_MS 240000
 #define COUNT ((size_t)1 << 20) /* bytes that go by cma, in several slices */
@@ -515,6 +519,38 @@ static void test_read(void **state)
     assert_int_equal(munmap(seen, 2 * page), 0);
 }
 
+static void *stay(void *arg)
+{
+    (void)pause();
+    return arg;
+}
+
+/* A process whose main thread has ended goes on with its others, and so can be read. */
+static void test_main_thread_ended(void **state)
+{
+    static uint8_t there = 'x';
+    uint8_t here = 0;
+    (void)state;
+    const uint64_t id = hoop_process_id();
+    const pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        there = 'y';
+        (void)pthread_create(&thread, NULL, stay, NULL);
+        pthread_exit(NULL);
+    }
+    assert_true(child > 0);
+    const struct hoop_process_memory its = {child, id, hoop_process_id_at()};
+    for (int i = 0; i < 500; i++) { /* the child's main thread ends meanwhile */
+        assert_int_equal(hoop_process_read(&its, &here, (uintptr_t)&there, 1), HOOP_OK);
+        hoop_wait_briefly();
+    }
+    assert_int_equal(here, 'y');
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(hoop_process_read(&its, &here, (uintptr_t)&there, 1), HOOP_REMOTE_ERROR);
+}
+
 /* As between two ranks, neither of which is the other's parent. */
 static bool permitted(void)
 {
@@ -529,9 +565,13 @@ int main(void)
 {
     /* comes last: processes that are forked after it would have its id */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice), cmocka_unit_test(test_permission),
-        cmocka_unit_test(test_hole),   cmocka_unit_test(test_regions),
-        cmocka_unit_test(test_huge),   cmocka_unit_test(test_read),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_permission),
+        cmocka_unit_test(test_hole),
+        cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_main_thread_ended),
     };
     if (!permitted()) {
         (void)fprintf(stderr, "processes may not read each other's memory here\n");
