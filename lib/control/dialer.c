@@ -284,8 +284,7 @@ hoop_result_t hoop_dialer_create(const struct hoop_dialer_order *order,
     dialer->owner = owner;
     dialer->arg = arg;
     hoop_dialer_set_places(dialer, order->places, order->count);
-    dialer->hello = order->hello;
-    dialer->secret = *order->secret;
+    hoop_dialer_say(dialer, &order->hello, order->secret);
     if (order->from != NULL) {
         dialer->from = *order->from;
     }
@@ -296,6 +295,13 @@ hoop_result_t hoop_dialer_create(const struct hoop_dialer_order *order,
     hoop_timer_start(dialer->timer, 0, 0);
     *ret_dialer = dialer;
     return HOOP_OK;
+}
+
+void hoop_dialer_say(struct hoop_dialer *dialer, const struct hoop_frame_hello *hello,
+                     const struct hoop_secret *secret)
+{
+    dialer->hello = *hello;
+    dialer->secret = *secret;
 }
 
 void hoop_dialer_until(struct hoop_dialer *dialer, uint64_t deadline_ns)

@@ -39,7 +39,7 @@ struct hoop_dialer_owner {
      * HOOP_SYSTEM_ERROR and HOOP_OUT_OF_MEMORY mean local errors, such as too few descriptors.
      */
     void (*failed)(void *arg, hoop_result_t code, const char *why);
-    /* A round failed. May set places for the next round. NULL if not needed. */
+    /* A round failed. May set places, and what is said, for the next. NULL if not needed. */
     void (*round)(void *arg);
 };
 
@@ -54,6 +54,9 @@ void hoop_dialer_until(struct hoop_dialer *dialer, uint64_t deadline_ns);
 /* Replaces the places, and dials them at once. */
 void hoop_dialer_set_places(struct hoop_dialer *dialer, const struct hoop_place *places,
                             uint32_t count);
+/* Replaces who it says it is, from the next attempt on. */
+void hoop_dialer_say(struct hoop_dialer *dialer, const struct hoop_frame_hello *hello,
+                     const struct hoop_secret *secret);
 void hoop_dialer_destroy(struct hoop_dialer *dialer); /* NULL is allowed */
 
 #endif

@@ -51,6 +51,7 @@ struct hoop_peer_state {
     struct hoop_watched watched;       /* zeroed for ranks of this process or of other machines */
     struct hoop_frame_entry entry;     /* the roster's */
     bool lost;                         /* and reported */
+    uint32_t dialled;                  /* how often its process was dialled for this comm */
     struct hoop_peer_process *process; /* NULL if it is this process */
 };
 
@@ -79,7 +80,6 @@ struct hoop_peer_process {
     uint32_t users;          /* number of members' ranks in it */
     struct hoop_connection *dialled, *accepted; /* open, or NULL */
     struct hoop_dialer *dialer;
-    const struct hoop_member *dials_for; /* whose hello and secret the dialer uses */
     struct hoop_timer *moment;
     struct hoop_list_node requests;
     uint32_t request_count;
@@ -191,9 +191,6 @@ static inline void hoop_peer_place(const struct hoop_member *member, uint32_t ra
 
 /* Sends the requests that wait, or if there is no connection looks for one. */
 void hoop_peer_flush(struct hoop_peer_process *process);
-/* Requests of the member were dropped. If its hello was being dialled with, which nobody there may
- * expect any more, dials with that of whose request is first now. */
-void hoop_peer_redial(struct hoop_peer_process *process, const struct hoop_member *member);
 
 /* ---- request.c ---------------------------------------------------------------------------- */
 
@@ -211,7 +208,8 @@ void hoop_request_destroy(struct hoop_peer_process *process, struct hoop_peer_re
 
 /* ---- linger.c ----------------------------------------------------------------------------- */
 
-/* This process is in a comm of several machines, so hoop_member_linger() has to wait. */
+/* This process joins a comm that may be of several machines, so hoop_member_linger() has to wait.
+ */
 void hoop_member_span(void);
 
 /* ---- data_connection.c -------------------------------------------------------------------- */

@@ -211,7 +211,6 @@ static void peer_stop_dialling(struct hoop_peer_process *process)
 {
     hoop_dialer_destroy(process->dialer);
     process->dialer = NULL;
-    process->dials_for = NULL;
 }
 
 static void peer_found(void *arg, struct hoop_connection *connection)
@@ -248,9 +247,47 @@ static void peer_not_found(void *arg, hoop_result_t code, const char *why)
     }
 }
 
+/* The request whose comm was least often named in vain: that comm may have failed there before this
+ * rank was in, and nobody expects its hello, while others wait. NULL: there is none. */
+static const struct hoop_peer_request *peer_next(const struct hoop_peer_process *process)
+{
+    const struct hoop_peer_request *next = NULL;
+    HOOP_LIST_EACH(const struct hoop_peer_request, request, &process->requests, node) {
+        const struct hoop_peer_state *others = request->member->others;
+        if (next == NULL ||
+            others[request->rank].dialled < next->member->others[next->rank].dialled) {
+            next = request;
+        }
+    }
+    return next;
+}
+
+static struct hoop_frame_hello peer_hello(const struct hoop_peer_request *request)
+{
+    request->member->others[request->rank].dialled++;
+    return (struct hoop_frame_hello){.kind = HOOP_HELLO_PEER,
+                                     .comm_id = request->member->roster.comm_id,
+                                     .from = request->member->join.rank,
+                                     .to = request->rank};
+}
+
+static void peer_round(void *arg)
+{
+    struct hoop_peer_process *process = arg;
+    const struct hoop_peer_request *next = peer_next(process);
+    if (next == NULL) {
+        peer_stop_dialling(process);
+    } else if (!peer_is_far(process)) { /* else it serves one comm */
+        const struct hoop_frame_hello hello = peer_hello(next);
+        hoop_dialer_set_places(process->dialer, &process->place, 1);
+        hoop_dialer_say(process->dialer, &hello, &next->member->secret);
+    }
+}
+
 static const struct hoop_dialer_owner peer_dialer_owner = {
     .found = peer_found,
     .failed = peer_not_found,
+    .round = peer_round,
 };
 
 /* On this machine the dialer has no deadline: the detector decides whether the process is alive,
@@ -258,26 +295,21 @@ static const struct hoop_dialer_owner peer_dialer_owner = {
 static void peer_dial(void *arg)
 {
     struct hoop_peer_process *process = arg;
-    const struct hoop_list_node *at = hoop_list_first(&process->requests);
-    if (at == NULL || process->dialer != NULL) {
+    const struct hoop_peer_request *next = peer_next(process);
+    if (next == NULL || process->dialer != NULL) {
         return;
     }
-    const struct hoop_peer_request *first = HOOP_CONTAINER_OF(at, struct hoop_peer_request, node);
-    const struct hoop_member *member = first->member;
+    const struct hoop_member *member = next->member;
     const bool far = peer_is_far(process);
     const struct hoop_dialer_order order = {
         .places = &process->place,
         .count = 1,
         .from = far ? &member->address : NULL,
-        .hello = {.kind = HOOP_HELLO_PEER,
-                  .comm_id = member->roster.comm_id,
-                  .from = member->join.rank,
-                  .to = first->rank},
+        .hello = peer_hello(next),
         .secret = &member->secret,
         .deadline_ns = far ? hoop_deadline_ns(member->roster.dead_after_ms) : HOOP_NEVER};
     const hoop_result_t result =
         hoop_dialer_create(&order, &peer_dialer_owner, process, &process->dialer);
-    process->dials_for = member;
     if (result != HOOP_OK) {
         peer_not_found(process, result, hoop_thread_error());
     }
@@ -455,14 +487,6 @@ void hoop_peer_enter(struct hoop_member *member)
     }
 }
 
-void hoop_peer_redial(struct hoop_peer_process *process, const struct hoop_member *member)
-{
-    if (process->dials_for == member) {
-        peer_stop_dialling(process);
-        hoop_peer_flush(process);
-    }
-}
-
 /* Drops the member's requests. */
 static void peer_leave(struct hoop_member *member, struct hoop_peer_process *process)
 {
@@ -471,7 +495,6 @@ static void peer_leave(struct hoop_member *member, struct hoop_peer_process *pro
             hoop_request_destroy(process, request);
         }
     }
-    hoop_peer_redial(process, member);
     if (--process->users == 0) {
         process_destroy(process);
     }

@@ -56,7 +56,6 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
             hoop_request_destroy(process, request);
         }
     }
-    hoop_peer_redial(process, member);
 }
 
 /* Fails because of this rank. */

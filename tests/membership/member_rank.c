@@ -114,6 +114,17 @@ void rank_say_left(struct rank *rank)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
+static hoop_result_t rank_met(void *arg, const struct hoop_roster *roster)
+{
+    struct rank *rank = arg;
+    (void)roster;
+    if (rank->spoils) {
+        usleep(500 * 1000); /* the others are ready, and wait for this one's word */
+        hoop_member_cancel(rank->member);
+    }
+    return HOOP_OK;
+}
+
 void rank_init(struct rank *rank, const struct hoop_rendezvous *rendezvous, uint32_t n, uint32_t me)
 {
     *rank = (struct rank){.out = -1, .in = -1, .order = -1};
@@ -144,6 +155,7 @@ hoop_result_t rank_start(struct rank *rank)
     rank->join.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     hoop_job_init(&rank->job);
     const struct hoop_member_events events = {
+        .met = rank_met,
         .lost = rank_lost,
         .event = rank_event,
         .beat = rank_beat,

@@ -2,8 +2,9 @@
  * Two processes with two comms, of which one ends while something is asked of it: that must not
  * keep back what is asked for the other comm, since the processes have one connection for both.
  *
- * Rank 1 leaves the first comm, and rank 0 asks it there for a region all the same. Then rank 0
- * asks for a region in the second comm, by whose segment the two tell each other how far they are.
+ * Rank 1 leaves the first comm, or was never in it, since its join failed when rank 0's did not any
+ * more; and rank 0 asks it there for a region all the same. Then rank 0 asks for a region in the
+ * second comm, by whose segment the two tell each other how far they are.
  */
 #include "base/clock.h"
 #include "harness/family.h"
@@ -28,9 +29,16 @@ struct board {
     struct hoop_region_ref treasure;
 };
 
+/* How rank 1 ends the first comm. */
+enum end {
+    GOODBYE, /* it says so */
+    SILENT,  /* the detector finds that it left */
+    UNBORN   /* its join fails: rank 0 hears of a failure, and is not answered */
+};
+
 struct plan {
     struct hoop_rendezvous meetings[2];
-    bool goodbye; /* rank 1 says goodbye to the first comm; else the detector finds that it left */
+    enum end end;
 };
 
 static struct board *board_of(const struct rank *rank)
@@ -48,7 +56,7 @@ static bool await(const _Atomic uint32_t *flag)
 }
 
 /* Each returns what went wrong, or NULL. */
-static const char *owner_run(struct rank ranks[2], bool goodbye)
+static const char *owner_run(struct rank ranks[2], enum end end)
 {
     struct board *board = board_of(&ranks[1]);
     void *memory = NULL;
@@ -57,7 +65,7 @@ static const char *owner_run(struct rank ranks[2], bool goodbye)
         return "no region";
     }
     (void)snprintf(memory, RANK_SEGMENT_BYTES, "treasure");
-    if (goodbye) {
+    if (end == GOODBYE) {
         rank_say_left(&ranks[0]);
     }
     rank_finish(&ranks[0]);
@@ -67,22 +75,25 @@ static const char *owner_run(struct rank ranks[2], bool goodbye)
     return done ? NULL : "rank 0 did not get the region";
 }
 
-static const char *asker_run(struct rank ranks[2], bool goodbye)
+static const char *asker_run(struct rank ranks[2], enum end end)
 {
     struct board *board = board_of(&ranks[1]);
+    static const char fetched[] = "fetched 1 7 1 6 ";
     char line[80];
     if (!await(&board->gone)) {
         return "rank 1 did not leave";
     }
-    if (goodbye) {
+    if (end == GOODBYE) {
         usleep(100 * 1000); /* the detector has seen the end of its connection, and drops no more */
     }
-    hoop_member_fetch(ranks[0].member, 1, 7, 1);
-    do { /* a loss may come first */
+    if (end != UNBORN) {
+        hoop_member_fetch(ranks[0].member, 1, 7, 1);
+    }
+    while (end != UNBORN && strncmp(ranks[0].line, fetched, strlen(fetched)) != 0) {
         if (!rank_any_line(&ranks[0], LONG_MS)) {
             return "no answer in the first comm";
         }
-    } while (strncmp(ranks[0].line, "fetched 1 7 1 6 ", strlen("fetched 1 7 1 6 ")) != 0);
+    } /* a loss may come first */
     hoop_member_fetch(ranks[1].member, 1, board->treasure.id, board->treasure.generation);
     (void)snprintf(line, sizeof(line), "fetched 1 %" PRIu64 " %u 0 treasure", board->treasure.id,
                    board->treasure.generation);
@@ -99,11 +110,17 @@ static void process_run(const struct family_self *self, const void *arg)
     const char *wrong = NULL;
     for (uint32_t i = 0; i < 2 && wrong == NULL; i++) {
         rank_init(&ranks[i], &plan->meetings[i], 2, (uint32_t)self->rank);
+        ranks[i].spoils = i == 0 && self->rank == 1 && plan->end == UNBORN;
         wrong =
-            rank_start(&ranks[i]) == HOOP_OK && rank_join(&ranks[i]) == HOOP_OK ? NULL : "no comm";
+            rank_start(&ranks[i]) == HOOP_OK && (rank_join(&ranks[i]) == HOOP_OK) != ranks[i].spoils
+                ? NULL
+                : "no comm";
+        if (wrong == NULL && i == 0 && self->rank == 0 && plan->end == UNBORN) {
+            hoop_member_fetch(ranks[i].member, 1, 7, 1); /* in vain, as long as the comm is there */
+        }
     }
     if (wrong == NULL) {
-        wrong = self->rank == 0 ? asker_run(ranks, plan->goodbye) : owner_run(ranks, plan->goodbye);
+        wrong = self->rank == 0 ? asker_run(ranks, plan->end) : owner_run(ranks, plan->end);
         rank_finish(&ranks[1]);
     }
     char report[64] = "";
@@ -111,9 +128,9 @@ static void process_run(const struct family_self *self, const void *arg)
     (void)family_say(self, report, sizeof(report));
 }
 
-static void check(bool goodbye)
+static void check(enum end end)
 {
-    struct plan plan = {.goodbye = goodbye};
+    struct plan plan = {.end = end};
     struct family family;
     assert_int_equal(hoop_rendezvous_random(&plan.meetings[0]), HOOP_OK);
     assert_int_equal(hoop_rendezvous_random(&plan.meetings[1]), HOOP_OK);
@@ -133,14 +150,22 @@ static void check(bool goodbye)
 static void test_asks_who_has_left(void **state)
 {
     (void)state;
-    check(true);
+    check(GOODBYE);
 }
 
 static void test_asks_who_leaves(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) { /* the smaller of two random numbers dials at once */
-        check(false);
+        check(SILENT);
+    }
+}
+
+static void test_asks_who_was_not_in(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        check(UNBORN);
     }
 }
 
@@ -149,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_asks_who_has_left),
         cmocka_unit_test(test_asks_who_leaves),
+        cmocka_unit_test(test_asks_who_was_not_in),
     };
     return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
 }
