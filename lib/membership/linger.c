@@ -1,7 +1,7 @@
 /*
  * The end of a process that was in a comm of several machines. This process may connect its machine
  * with others, or other machines with each other. If it ended at once, ranks that have not left yet
- * could not hear of each other any more.
+ * could not hear of each other any more, nor why a join failed.
  */
 #include "base/clock.h"
 #include "membership/membership.h"
@@ -15,7 +15,7 @@
 
 #define LINGER_MS 5000u /* for ranks elsewhere that are a little behind */
 
-/* How many comms of several machines this process was in. Counted by the service thread. */
+/* How many joins of several machines this process began. Counted by the service thread. */
 static _Atomic uint64_t linger_spans;
 
 static struct {

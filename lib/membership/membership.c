@@ -81,10 +81,8 @@ void hoop_member_enter(struct hoop_member *member)
     member->state = HOOP_MEMBER_IN;
     hoop_timer_stop(member->timer);
     if (member->join.serve) {
-        hoop_leader_retire(member->join.rendezvous.name); /* it is done, or was not needed */
-    }
-    if (member->roster.machines > 1) {
-        hoop_member_span();
+        /* it is done, or was not needed */
+        hoop_leader_retire(member->join.rendezvous.name, true);
     }
     hoop_peer_enter(member);
     hoop_job_complete_once(&member->job, NULL);
@@ -422,6 +420,9 @@ static hoop_result_t member_start(void *arg)
     if (result != HOOP_OK) {
         member_release(member);
         return result;
+    }
+    if (member->join.rendezvous.address_count > 0) {
+        hoop_member_span();
     }
     hoop_list_push_back(&hoop_members, &member->node);
     return HOOP_OK;

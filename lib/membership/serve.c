@@ -99,7 +99,7 @@ hoop_result_t hoop_rendezvous_serve(const struct hoop_member *member, bool here,
 static void serve_withdraw(void *arg)
 {
     const struct hoop_rendezvous *rendezvous = arg;
-    hoop_leader_retire(rendezvous->name);
+    hoop_leader_retire(rendezvous->name, false);
 }
 
 void hoop_rendezvous_withdraw(struct hoop_rendezvous *rendezvous)

@@ -25,7 +25,8 @@ hoop_result_t hoop_rendezvous_serve_id(struct hoop_rendezvous *rendezvous, bool 
  * member's other machines reach this one, which becomes its address. */
 hoop_result_t hoop_rendezvous_serve(const struct hoop_member *member, bool here,
                                     struct hoop_rendezvous *rendezvous);
-/* Stops serving: nobody will come after all. */
+/* Stops serving: the comm exists, or this process cannot take part after all, as whoever has come
+ * is told. */
 void hoop_rendezvous_withdraw(struct hoop_rendezvous *rendezvous);
 
 #endif

@@ -271,7 +271,7 @@ static void survivors_stop(void *arg)
     }
     survivors_give_up(all);
     hoop_survivors_close(all);
-    hoop_leader_retire(all->survival.rendezvous.name);
+    hoop_leader_retire(all->survival.rendezvous.name, order->joined);
     all->member->witness = NULL;
 }
 

@@ -273,9 +273,7 @@ static void edge_lacks_memory(struct hoop_leader *leader, struct hoop_connection
     const hoop_result_t code =
         hoop_error(HOOP_OUT_OF_MEMORY, "the %s (pid %d) has no memory for another connection",
                    leader->is_root ? "root" : "leader", (int)getpid());
-    if (!leader->is_root) { /* machines expect no REJECT yet */
-        hoop_connection_refuse(connection, code);
-    }
+    hoop_connection_refuse(connection, code);
     hoop_connection_destroy(connection);
     hoop_leader_fail_with(leader, code, -1, "%s", hoop_thread_error());
 }

@@ -29,11 +29,25 @@ static bool flood_spans(const struct hoop_leader *leader)
     return leader->tree.machines > 1;
 }
 
+/* Does it connect machines, or tell them why a join fails? */
+static bool flood_is_needed(const struct hoop_leader *leader)
+{
+    const struct hoop_tree *tree = &leader->tree;
+    switch (leader->state) {
+    case HOOP_LEADER_RUNNING:
+        return flood_spans(leader) && !tree->comm_failed;
+    case HOOP_LEADER_FAILED:
+        return hoop_edge_is_open(&tree->root) ||
+               (leader->is_root && !hoop_list_is_empty(&leader->children));
+    default:
+        return tree->feared.code != HOOP_OK;
+    }
+}
+
 static bool flood_is_any_needed(void)
 {
     HOOP_LIST_EACH(const struct hoop_leader, leader, &hoop_leaders, node) {
-        if (leader->state == HOOP_LEADER_RUNNING && flood_spans(leader) &&
-            !leader->tree.comm_failed) {
+        if (flood_is_needed(leader)) {
             return true;
         }
     }

@@ -89,6 +89,7 @@ void hoop_leader_settle(struct hoop_leader *leader)
     if (over) {
         hoop_leader_destroy(leader);
     }
+    hoop_flood_tell_idle();
 }
 
 /* ---- Failing ------------------------------------------------------------------------------ */
@@ -163,9 +164,8 @@ void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int r
     hoop_leader_fail(leader, &failure, false);
 }
 
-/* "the leader (pid 7, host h): why" */
-static void leader_blame(const struct hoop_leader *leader, hoop_result_t code, const char *why,
-                         struct hoop_failure *ret)
+void hoop_leader_blame(const struct hoop_leader *leader, hoop_result_t code, const char *why,
+                       struct hoop_failure *ret)
 {
     char host[HOOP_NAME_BYTES];
     hoop_process_host(host);
@@ -177,7 +177,7 @@ static void leader_blame(const struct hoop_leader *leader, hoop_result_t code, c
 void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code)
 {
     struct hoop_failure failure;
-    leader_blame(leader, code, hoop_thread_error(), &failure);
+    hoop_leader_blame(leader, code, hoop_thread_error(), &failure);
     hoop_leader_fail(leader, &failure, false);
 }
 
@@ -470,7 +470,7 @@ static void leader_starved(void *arg, uint64_t ms, const struct hoop_failure *wh
             ms >= hoop_settings()->dead_after_ms / 2 ||
             (leader->gather.arrived > 0 && ms >= hoop_left_ms(leader->gather.deadline_ns));
         if (mine && waits && due) {
-            leader_blame(leader, why->code, why->text, &leader->tree.feared);
+            hoop_leader_blame(leader, why->code, why->text, &leader->tree.feared);
             hoop_timer_start(leader->moment, 0, 0);
         }
     }
@@ -582,11 +582,17 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
     return result;
 }
 
-void hoop_leader_retire(const char *name)
+void hoop_leader_retire(const char *name, bool done)
 {
-    struct hoop_leader *leader = leader_find(name, false);
-    hoop_leader_destroy(leader_find(name, true));
+    struct hoop_leader *leader = leader_find(name, false), *root = leader_find(name, true);
     if (leader != NULL && hoop_list_is_empty(&leader->children)) {
         hoop_leader_destroy(leader);
+    }
+    if (done) {
+        hoop_leader_destroy(root);
+    } else if (root != NULL && root->state < HOOP_LEADER_RUNNING) {
+        hoop_leader_blame(root, HOOP_REMOTE_ERROR, "this process gave up the join",
+                          &root->tree.feared);
+        hoop_timer_start(root->moment, HOOP_MOMENT_MS, 0);
     }
 }

@@ -93,16 +93,17 @@ hoop_result_t hoop_leader_reach(const struct hoop_rendezvous *rendezvous, uint32
                                 struct hoop_connection **ret_end);
 
 /*
- * All ranks of this rendezvous are in, with or without the root (all on one machine), or nobody
- * will come: ends its root silently, and its leader if it has no ranks. Nothing if this process
- * does not serve it.
+ * Ends this process's leader of that name if it has no ranks, and its root. done: all ranks are in,
+ * with or without the root (all on one machine). Else this process gives up the join: the root
+ * tells all machines, unless within a moment it hears that all are in, or a better reason.
  */
-void hoop_leader_retire(const char *name);
+void hoop_leader_retire(const char *name, bool done);
 
 /*
  * Completes the job (borrowed until then) once no leader of this process connects machines for a
- * comm that has not failed. A process that ended earlier would cut other machines off from each
- * other. There is one job at a time; NULL removes it.
+ * comm that has not failed, or still has to tell them why a join failed. A process that ended
+ * earlier would cut other machines off from each other, or leave them without the reason. There is
+ * one job at a time; NULL removes it.
  */
 void hoop_tree_on_idle(struct hoop_job *job);
 

@@ -126,6 +126,9 @@ void hoop_leader_fail_with(struct hoop_leader *leader, hoop_result_t code, int r
                            const char *format, ...) HOOP_PRINTF(4, 5);
 /* The same because of this process, with the thread's sentence. */
 void hoop_leader_fail_by(struct hoop_leader *leader, hoop_result_t code);
+/* "the leader (pid 7, host h): why" */
+void hoop_leader_blame(const struct hoop_leader *leader, hoop_result_t code, const char *why,
+                       struct hoop_failure *ret);
 /* "ranks 1, 3 of 8 (host h)": the ranks that have joined here. */
 void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text, size_t bytes);
 
@@ -198,6 +201,8 @@ void hoop_flood_lose_rank(struct hoop_edge *edge);
 void hoop_flood_lose_neighbour(struct hoop_edge *edge);
 /* Has every rank said goodbye or died? */
 bool hoop_flood_is_over(const struct hoop_leader *leader);
+/* A connection broke because of this process, with the thread's sentence: so the comm fails. */
+void hoop_flood_fail_by(struct hoop_edge *edge, hoop_result_t code);
 /* Completes the job of hoop_tree_on_idle() if there is one and its condition holds. */
 void hoop_flood_tell_idle(void);
 extern struct hoop_list_node hoop_leaders;

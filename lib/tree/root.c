@@ -162,11 +162,12 @@ void hoop_root_lose_machine(struct hoop_edge *edge, const struct hoop_failure *w
 {
     struct hoop_leader *root = edge->leader;
     const uint32_t joined = edge->joined;
+    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
+    char who[160];
+    char ranks[96] = "no rank yet";
+    root_describe(edge, who, sizeof(who));
     if (joined > 0) {
-        char who[160];
-        char ranks[96];
-        root_describe(edge, who, sizeof(who));
         hoop_gather_list(root->n, root_is_brought, edge, ranks, sizeof(ranks));
         (void)hoop_failure_set(&failure, HOOP_REMOTE_ERROR, root_speaker(edge),
                                "%s, with %s, ended during the join: %s", who, ranks, why->text);
@@ -176,6 +177,9 @@ void hoop_root_lose_machine(struct hoop_edge *edge, const struct hoop_failure *w
         hoop_leader_settle(root);
     } else if (joined > 0 && joined == root->gather.n) {
         hoop_leader_destroy(root); /* they are on one machine, and found each other there */
+    } else if (mine) {             /* that machine was let in, and would not come again */
+        (void)hoop_error(why->code, "%s, with %s, was lost: %.160s", who, ranks, why->text);
+        hoop_leader_fail_by(root, why->code);
     } else if (joined > 0) {
         hoop_leader_fail(root, &failure, false);
     }

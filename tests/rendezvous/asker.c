@@ -31,7 +31,7 @@ static void do_serve(void *arg)
 static void do_retire(void *arg)
 {
     const struct serving *serving = arg;
-    hoop_leader_retire(serving->rendezvous->name);
+    hoop_leader_retire(serving->rendezvous->name, true);
 }
 
 static void say(int answers, const struct answer *answer)

@@ -168,9 +168,10 @@ hoop_result_t hoop_leader_begin(struct hoop_rendezvous *rendezvous)
     return HOOP_OK;
 }
 
-void hoop_leader_retire(const char *name)
+void hoop_leader_retire(const char *name, bool done)
 {
     (void)name;
+    (void)done;
 }
 
 /* ---- Members ------------------------------------------------------------------------------ */

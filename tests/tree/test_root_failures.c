@@ -175,6 +175,39 @@ static void test_reject(void **state)
     }
 }
 
+/* The process that serves the root gives up the join. In a moment all are told, unless a better
+ * reason comes before; if all are in, nobody is. */
+static void test_given_up(void **state)
+{
+    static const char *const words[] = {"the root (pid ", "rank 2 is too small"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const hoop_result_t code = i == 0 ? HOOP_REMOTE_ERROR : HOOP_OUT_OF_MEMORY;
+        struct client machines[2];
+        const struct hoop_rendezvous rendezvous = a_meeting();
+        union hoop_frame reject;
+        machines_gather(machines, 2, 5, 3, &rendezvous);
+        give_up(&rendezvous);
+        if (i == 1) {
+            hoop_frame_init(&reject, HOOP_FRAME_REJECT);
+            reject.reject.code = code;
+            reject.reject.rank = -1;
+            (void)snprintf(reject.reject.text, sizeof(reject.reject.text), "%s", words[i]);
+            client_say(&machines[0], &reject);
+        }
+        machines_expect_failure(machines, 2, &rendezvous, code, -1, words[i]);
+    }
+    struct client machines[2];
+    const struct hoop_rendezvous rendezvous = a_meeting();
+    machines_gather(machines, 2, 2, 2, &rendezvous);
+    machines_expect_roster(machines, 2);
+    give_up(&rendezvous);
+    client_say_plain(&machines[0], HOOP_FRAME_READY);
+    await_end(&rendezvous);
+    client_leave(&machines[0]);
+    client_leave(&machines[1]);
+}
+
 /* An invalid message from a machine with ranks: the join fails, because it can't do without
  * them. */
 static void test_nonsense(void **state)
@@ -366,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_unready),
         cmocka_unit_test(test_stays_only_so_long),
         cmocka_unit_test(test_reject),
+        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_ready_from_another),
         cmocka_unit_test(test_death_without_ranks),

@@ -324,10 +324,22 @@ struct hoop_address serve(const struct hoop_rendezvous *rendezvous)
     return address;
 }
 
+static void call_give_up(void *arg)
+{
+    const struct client_call *call = arg;
+    hoop_leader_retire(call->rendezvous->name, false);
+}
+
+void give_up(const struct hoop_rendezvous *rendezvous)
+{
+    struct client_call call = {.rendezvous = rendezvous};
+    hoop_service_run(call_give_up, &call);
+}
+
 static void call_retire(void *arg)
 {
     const struct client_call *call = arg;
-    hoop_leader_retire(call->rendezvous->name);
+    hoop_leader_retire(call->rendezvous->name, true);
 }
 
 void retire(const struct hoop_rendezvous *rendezvous)

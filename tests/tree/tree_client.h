@@ -69,6 +69,8 @@ hoop_result_t try_serve(const struct hoop_rendezvous *rendezvous, struct hoop_ad
 /* Serves the rendezvous, if it is not served already. Returns where. */
 struct hoop_address serve(const struct hoop_rendezvous *rendezvous);
 void retire(const struct hoop_rendezvous *rendezvous);
+/* Its process gives up the join. */
+void give_up(const struct hoop_rendezvous *rendezvous);
 /* Does somebody at its address accept machines? */
 bool is_served(const struct hoop_rendezvous *rendezvous);
 void await_end(const struct hoop_rendezvous *rendezvous);

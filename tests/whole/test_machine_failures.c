@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "runtime/wait.h"
 #include "whole/machine_job.h"
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -89,6 +92,43 @@ static void test_wrong_secret(void **state)
     expect_failure(0, HOOP_TIMEOUT, "rank 1 of 3 did not arrive", "1500 ms");
     expect_failure(2, HOOP_TIMEOUT, "rank 1 of 3 did not arrive", "1500 ms");
     job_finish();
+}
+
+/* Listens at a port of all addresses; returns the port. */
+static uint16_t hold_port(int *ret_fd)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof(at);
+    *ret_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(*ret_fd, (const struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(listen(*ret_fd, 1), 0);
+    assert_int_equal(getsockname(*ret_fd, (struct sockaddr *)&at, &bytes), 0);
+    return ntohs(at.sin_port);
+}
+
+/* The process that serves the root has no port for its leader, and exits at once: the others hear
+ * why all the same. */
+static void test_ends_with_the_reason(void **state)
+{
+    char range[32];
+    int fd = -1;
+    (void)state;
+    const unsigned port = hold_port(&fd);
+    (void)snprintf(range, sizeof(range), "%u-%u", port, port);
+    for (int round = 0; round < 8; round++) {
+        job_place(3, 3, false);
+        assert_int_equal(rank_spawn(&job.ranks[1], NULL), 0);
+        assert_int_equal(rank_spawn(&job.ranks[2], NULL), 0);
+        assert_int_equal(setenv("HOOP_PORT_RANGE", range, 1), 0);
+        assert_int_equal(rank_spawn(&job.ranks[0], NULL), 0);
+        assert_int_equal(unsetenv("HOOP_PORT_RANGE"), 0);
+        close(job.ranks[0].order); /* it waits for no order */
+        job.ranks[0].order = -1;
+        expect_failure(1, HOOP_INVALID_USAGE, "cannot listen at port", "HOOP_PORT_RANGE");
+        expect_failure(2, HOOP_INVALID_USAGE, "cannot listen at port", "HOOP_PORT_RANGE");
+        job_finish();
+    }
+    close(fd);
 }
 
 static void test_contradictions(void **state)
@@ -204,9 +244,10 @@ static void test_kill_at_any_moment(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_machine),     cmocka_unit_test(test_no_root),
-        cmocka_unit_test(test_wrong_secret),        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_death_while_joining), cmocka_unit_test(test_kill_at_any_moment),
+        cmocka_unit_test(test_missing_machine),      cmocka_unit_test(test_no_root),
+        cmocka_unit_test(test_wrong_secret),         cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_death_while_joining),  cmocka_unit_test(test_kill_at_any_moment),
+        cmocka_unit_test(test_ends_with_the_reason),
     };
     if (argc == 3) {
         return rank_main(argc, argv);
