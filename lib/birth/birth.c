@@ -26,13 +26,39 @@ hoop_result_t hoop_birth_join(const struct hoop_comm_options *options, hoop_comm
     return result;
 }
 
+/* One split has failed (NULL: some, before or in an exchange), so none is made. Ranks of other
+ * parents, or of all, wait for this one: fails those. */
+static void births_tell(const struct hoop_birth *births, size_t count,
+                        const struct hoop_birth *failed)
+{
+    const struct hoop_comm *its = failed != NULL ? failed->parent : NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct hoop_comm *parent = births[i].parent;
+        if (parent != NULL && (its == NULL || parent->job_id != its->job_id)) {
+            hoop_comm_raise(parent, HOOP_REMOTE_ERROR, (int)parent->rank,
+                            "rank %u makes no communicator%s: %s", parent->rank,
+                            count > 1 ? " of a group, because one of them could not be made" : "",
+                            hoop_thread_error());
+        }
+    }
+}
+
+static hoop_result_t birth_create(struct hoop_birth *birth)
+{
+    const hoop_result_t result = hoop_comm_create(&birth->comm);
+    if (result != HOOP_OK) {
+        births_tell(birth, 1, NULL);
+    }
+    return result;
+}
+
 hoop_result_t hoop_birth_split(struct hoop_comm *parent, int color, int key,
                                const struct hoop_comm_options *options, hoop_comm_t *ret,
                                struct hoop_birth *birth)
 {
     *birth = (struct hoop_birth){
         .ret = ret, .options = *options, .parent = parent, .color = color, .key = key};
-    return color >= 0 ? hoop_comm_create(&birth->comm) : HOOP_OK;
+    return color >= 0 ? birth_create(birth) : HOOP_OK;
 }
 
 hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_unique_id_t *id,
@@ -41,7 +67,7 @@ hoop_result_t hoop_birth_grow(struct hoop_comm *parent, uint32_t n, const hoop_u
 {
     *birth = (struct hoop_birth){.ret = ret, .options = *options, .parent = parent, .grown = n};
     const hoop_result_t result = id != NULL ? hoop_split_invited(birth, id) : HOOP_OK;
-    return result == HOOP_OK ? hoop_comm_create(&birth->comm) : result;
+    return result == HOOP_OK ? birth_create(birth) : result;
 }
 
 hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, size_t count,
@@ -109,8 +135,8 @@ static hoop_result_t births_exchange(struct hoop_birth *births, size_t count)
 typedef hoop_result_t births_step_fn(struct hoop_birth *birth);
 
 /* Runs these steps, each for all births that take part before the next, until the first failure,
- * and sets *ret_failed to its birth, or NULL after an exchange. A NULL step is the exchange of
- * words. */
+ * and sets *ret_failed to its birth, or NULL if others do not know of it: in the first step, and
+ * after an exchange. A NULL step is the exchange of words. */
 static hoop_result_t births_step(struct hoop_birth *births, size_t count,
                                  bool (*takes_part)(const struct hoop_birth *birth),
                                  births_step_fn *const *steps, size_t n_steps,
@@ -120,7 +146,7 @@ static hoop_result_t births_step(struct hoop_birth *births, size_t count,
     for (size_t at = 0; at < n_steps * count && result == HOOP_OK; at++) {
         struct hoop_birth *birth = &births[at % count];
         births_step_fn *step = steps[at / count];
-        *ret_failed = step != NULL ? birth : NULL;
+        *ret_failed = step != NULL && at >= count ? birth : NULL;
         if (step != NULL) {
             result = takes_part(birth) ? step(birth) : HOOP_OK;
         } else if (at % count == 0) {
@@ -147,23 +173,6 @@ static hoop_result_t births_shrink(struct hoop_birth *births, size_t count)
 static hoop_result_t births_begin(struct hoop_birth *birth)
 {
     return birth->comm != NULL ? hoop_comm_begin(birth->comm, &birth->options) : HOOP_OK;
-}
-
-/* One split has failed (NULL: some, whose parents failed, too), so none is made. Ranks of other
- * parents wait for this one: fails those. */
-static void births_tell(const struct hoop_birth *births, size_t count,
-                        const struct hoop_birth *failed)
-{
-    const struct hoop_comm *its = failed != NULL ? failed->parent : NULL;
-    for (size_t i = 0; i < count; i++) {
-        struct hoop_comm *parent = births[i].parent;
-        if (parent != NULL && (its == NULL || parent->job_id != its->job_id)) {
-            hoop_comm_raise(parent, HOOP_REMOTE_ERROR, (int)parent->rank,
-                            "rank %u makes no communicator of a group, because one of them could "
-                            "not be made: %s",
-                            parent->rank, hoop_thread_error());
-        }
-    }
 }
 
 static hoop_result_t births_make(struct hoop_birth *births, size_t count)
@@ -326,6 +335,9 @@ static hoop_result_t births_run_behind(struct hoop_birth *births, size_t count)
         for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {
             *births[i].ret = births[i].before;
         }
+    }
+    if (result == HOOP_OUT_OF_MEMORY || result == HOOP_SYSTEM_ERROR) {
+        births_tell(births, count, NULL);
     }
     for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {
         hoop_birth_drop(&births[i]);

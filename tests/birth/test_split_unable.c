@@ -1,0 +1,126 @@
+/*
+ * A rank lacks memory for a split: every call of calloc() in it fails once. The other rank hears of
+ * it, though the comm stays and its timeout is far, and is not told only that somebody has left.
+ */
+#include "fakes/failing_calls.h"
+#include "harness/meeting.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PAIR 2
+#define SOON_MS 20000 /* the comm's timeout is a minute and more */
+#define MOST_CALLS 100u
+
+struct trial {
+    struct meeting meeting;
+    unsigned from;
+    bool behind;
+};
+
+struct report {
+    hoop_result_t result;
+    bool failed; /* a call has */
+    char text[400];
+};
+
+/* The result of a split, waited for, or of the first operation: this rank may have been in when the
+ * other one failed. */
+static hoop_result_t split(hoop_comm_t comm, int rank, hoop_comm_t *ret, bool behind)
+{
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.init_timeout_ms = 1000;
+    config.blocking = behind ? 0 : 1;
+    hoop_result_t result = hoop_comm_split(comm, 0, rank, ret, &config);
+    while (result == HOOP_IN_PROGRESS) {
+        usleep(100);
+        if (hoop_comm_get_async_error(*ret, &result) != HOOP_OK) {
+            _exit(13);
+        }
+    }
+    return result == HOOP_OK ? hoop_barrier(*ret, NULL) : result;
+}
+
+static void split_unable(const struct family_self *self, const void *arg)
+{
+    const struct trial *trial = arg;
+    const struct failing failing = {"calloc", ENOMEM, trial->from, 1};
+    struct report report = {.failed = false};
+    const void *where = NULL;
+    hoop_comm_t comm = NULL, child = NULL;
+    (void)meeting_open(self, &trial->meeting);
+    if (hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank) != HOOP_OK) {
+        _exit(11);
+    }
+    if (self->rank == 1) {
+        failing_start(&failing);
+    }
+    report.result = split(comm, self->rank, &child, trial->behind);
+    (void)failing_stop(&where);
+    report.failed = where != NULL;
+    (void)snprintf(report.text, sizeof(report.text), "%s",
+                   hoop_get_last_error(child != NULL ? child : comm));
+    if (!family_say(self, &report, sizeof(report))) {
+        _exit(12);
+    }
+    (void)family_order(self); /* both have been heard */
+    _exit(0);
+}
+
+/* Returns whether a call has failed. */
+static bool try_split(struct trial *trial)
+{
+    struct family family;
+    struct report reports[PAIR];
+    trial->meeting.ready = 0;
+    family_init(&family, PAIR);
+    assert_true(family_fork_all(&family, split_unable, trial));
+    for (int rank = 0; rank < PAIR; rank++) {
+        assert_int_equal(family_hear(&family, rank, &reports[rank], sizeof(reports[rank]),
+                                     hoop_deadline_ns(SOON_MS)),
+                         FAMILY_HEARD);
+    }
+    if (reports[1].result != HOOP_OK &&
+        (reports[0].result == HOOP_OK || strstr(reports[0].text, "rank") == NULL ||
+         strstr(reports[0].text, " 1") == NULL)) {
+        fail_msg("call %u: %s; the other rank: %s", trial->from, reports[1].text, reports[0].text);
+    }
+    family_finish(&family);
+    return reports[1].failed;
+}
+
+static void try_all(bool behind)
+{
+    struct trial *trial =
+        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(trial, MAP_FAILED);
+    trial->behind = behind;
+    trial->from = 1;
+    while (try_split(trial)) {
+        assert_in_range(++trial->from, 2, MOST_CALLS);
+    }
+    assert_in_range(trial->from, 2, MOST_CALLS);
+    munmap(trial, sizeof(*trial));
+}
+
+static void test_waited_for(void **state)
+{
+    (void)state;
+    try_all(false);
+}
+
+static void test_in_background(void **state)
+{
+    (void)state;
+    try_all(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waited_for),
+        cmocka_unit_test(test_in_background),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
