@@ -87,11 +87,12 @@ static void survivors_tick(void *arg)
     if (all->state == HOOP_SURVIVORS_GATHERING) {
         hoop_survivors_look(all);
     }
+    if (all->state == HOOP_SURVIVORS_GATHERING && leads &&
+        now - all->begin_ns > SURVIVORS_CALL_MS * HOOP_NS_PER_MS) {
+        hoop_survivors_call(all);
+    }
     if (all->state != HOOP_SURVIVORS_GATHERING) {
         return;
-    }
-    if (leads && now - all->begin_ns > SURVIVORS_CALL_MS * HOOP_NS_PER_MS) {
-        hoop_survivors_call(all);
     }
     all->pause_ms = 2 * all->pause_ms < SURVIVORS_MOST_MS ? 2 * all->pause_ms : SURVIVORS_MOST_MS;
     hoop_timer_start(all->timer, all->pause_ms, 0);

@@ -194,15 +194,41 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
     return result == HOOP_AGAIN || result == HOOP_REMOTE_ERROR ? HOOP_OK : result;
 }
 
+/* This process lacks descriptors or memory to call others, or to let them in. Fails for all in half
+ * the time after which they would take this process for dead. */
+static void survivors_starved(void *arg, uint64_t ms, const struct hoop_failure *why)
+{
+    struct hoop_survivors *all = arg;
+    if (ms >= all->member->roster.dead_after_ms / 2) {
+        hoop_survivors_fail_all(all, why->code, "rank %u: %s", all->member->join.rank, why->text);
+    }
+}
+
+/* A call has begun, or not, with the thread's sentence. */
+static void survivors_note_call(struct hoop_survivors *all, hoop_result_t result)
+{
+    const uint64_t now = hoop_now_ns();
+    struct hoop_failure why = {.code = HOOP_OK};
+    if (result == HOOP_OK) {
+        all->starved_ns = 0;
+        return;
+    }
+    (void)hoop_failure_take(&why, result, -1);
+    all->starved_ns = all->starved_ns != 0 ? all->starved_ns : now;
+    survivors_starved(all, (now - all->starved_ns) / HOOP_NS_PER_MS, &why);
+}
+
 void hoop_survivors_call(struct hoop_survivors *all)
 {
     uint32_t calls = 0;
-    for (uint32_t i = 0; i < all->n && calls < SURVIVORS_CALLS; i++) {
+    for (uint32_t i = 0;
+         i < all->n && calls < SURVIVORS_CALLS && all->state == HOOP_SURVIVORS_GATHERING; i++) {
         struct hoop_survivor *other = &all->others[all->next_call++ % all->n];
         const bool missing = hoop_survivor_rank(other) != all->me &&
                              hoop_survivors_has(all, hoop_survivor_rank(other)) && !other->said &&
                              other->dialled == NULL;
-        if (missing && hoop_survivor_dial(other) == HOOP_OK) {
+        if (missing) {
+            survivors_note_call(all, hoop_survivor_dial(other));
             calls++;
         }
     }
@@ -231,6 +257,7 @@ hoop_result_t hoop_survivors_expect(struct hoop_survivors *all)
         .hello = {.kind = HOOP_HELLO_SURVIVOR},
         .secret = &all->key,
         .opened = survivors_called,
+        .starved = survivors_starved,
         .arg = all,
     };
     const hoop_result_t result = survivors_key(all, all->me, all->near.hello.rendezvous);

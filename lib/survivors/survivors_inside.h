@@ -42,6 +42,7 @@ struct hoop_survivors {
     bool exact, broken;
     uint32_t n, me, next_call, before;
     uint64_t begin_ns, deadline_ns, timeout_ms, pause_ms;
+    uint64_t starved_ns; /* since when this process cannot call others; 0: it can */
     struct hoop_secret key;
     struct hoop_rank_set out; /* ranks of the lineage that are left out */
     uint8_t nonce[HOOP_NONCE_BYTES];

@@ -1,12 +1,15 @@
 /*
- * A rank lacks memory for a split: every call of calloc() in it fails once. The other rank hears of
- * it, though the comm stays and its timeout is far, and is not told only that somebody has left.
+ * A rank cannot take part in a birth. It lacks memory for a split: every call of calloc() in it
+ * fails once; or descriptors to ask in a shrink whether a rank that has not come is there. The
+ * others hear of it, though the comm stays and its timeout is far, and are not told only that
+ * somebody has left.
  */
 #include "fakes/failing_calls.h"
 #include "harness/meeting.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PAIR 2
@@ -116,11 +119,61 @@ static void test_in_background(void **state)
     try_all(true);
 }
 
+/* ---- Descriptors ---------------------------------------------------------------------------- */
+
+#define THREE 3
+
+static void shrink_unable(const struct family_self *self, const void *arg)
+{
+    static const struct failing failing = {"socket", EMFILE, 1, UINT32_MAX};
+    const struct meeting *meeting = meeting_open(self, arg);
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    struct report report = {.result = HOOP_OK};
+    hoop_comm_t comm = NULL, child = NULL;
+    config.init_timeout_ms = 10000;
+    if (hoop_comm_init_rank(&comm, THREE, meeting->ids[0], self->rank) != HOOP_OK ||
+        hoop_barrier(comm, NULL) != HOOP_OK) {
+        _exit(11);
+    }
+    if (self->rank == 0) {
+        failing_start(&failing);
+    }
+    if (self->rank < 2) { /* the other one is there, but does not call */
+        report.result = hoop_comm_shrink(comm, NULL, 0, &child, &config, HOOP_SHRINK_DEFAULT);
+        (void)snprintf(report.text, sizeof(report.text), "%s", hoop_get_last_error(NULL));
+    }
+    if (!family_say(self, &report, sizeof(report))) {
+        _exit(12);
+    }
+    (void)family_order(self);
+    _exit(0);
+}
+
+static void test_no_descriptors(void **state)
+{
+    struct family family;
+    struct meeting *meeting = meeting_start(&family, THREE, shrink_unable);
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct report report;
+        assert_int_equal(
+            family_hear(&family, rank, &report, sizeof(report), hoop_deadline_ns(SOON_MS)),
+            FAMILY_HEARD);
+        if (report.result == HOOP_OK || strstr(report.text, "ulimit -n") == NULL) {
+            fail_msg("rank %d: %s: %s", rank, hoop_get_error_name(report.result), report.text);
+        }
+    }
+    family_finish(&family);
+    munmap(meeting, sizeof(*meeting));
+}
+
 int main(void)
 {
+    (void)setenv("HOOP_DEAD_AFTER_MS", "2000", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waited_for),
         cmocka_unit_test(test_in_background),
+        cmocka_unit_test(test_no_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
