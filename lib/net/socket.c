@@ -1,5 +1,6 @@
 /* See socket.h. */
 #include "net/socket.h"
+#include "base/settings.h"
 #include "net/port_holder.h"
 #include "runtime/watch.h"
 #include <assert.h>
@@ -224,6 +225,11 @@ static int socket_try_port(int fd, const struct hoop_address *at,
     }
     if (at->family == 6) {
         socket_set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    }
+    if (hoop_settings()->socket_buffer_bytes > 0) {
+        /* Data connections inherit it. Set later, it would not make the window smaller that the
+         * other end was told; what came would be dropped, as if the network lost it. */
+        socket_set(fd, SOL_SOCKET, SO_RCVBUF, (int)hoop_settings()->socket_buffer_bytes);
     }
     const bool listens =
         bind(fd, (const struct sockaddr *)address, bytes) == 0 && listen(fd, SOCKET_BACKLOG) == 0;

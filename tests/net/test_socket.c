@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -141,6 +142,46 @@ static void test_no_pacing(void **state)
     hoop_fork_close(listen_fd);
 }
 
+/* What the receiver of a new connection says it has room for; 0: the kernel does not tell. */
+static uint32_t window_of(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes), 0);
+    return bytes > offsetof(struct tcp_info, tcpi_snd_wnd) ? info.tcpi_snd_wnd : 0;
+}
+
+/* In a process that has not read its settings. Returns 0 if all is well. */
+static int buffer_main(void)
+{
+    struct hoop_place place = {.address = {.family = 4, .ip = {127, 0, 0, 1}}};
+    int listen_fd = -1, fd = -1, other = -1, err = 0, size = 0;
+    socklen_t bytes = sizeof(size);
+    (void)setenv("HOOP_SOCKET_BUFFER_BYTES", "4096", 1);
+    if (hoop_socket_listen(&place, NULL, &listen_fd) != HOOP_OK ||
+        hoop_socket_connect(&place, NULL, &fd, &err) != HOOP_OK ||
+        hoop_socket_accept(listen_fd, &other) != HOOP_OK ||
+        getsockopt(other, SOL_SOCKET, SO_RCVBUF, &size, &bytes) != 0) {
+        return 1;
+    }
+    const bool sized = size >= 4096 && size <= 2 * 4096; /* the kernel doubles it */
+    return sized && window_of(fd) <= 2 * 4096 ? 0 : 2;
+}
+
+/* A buffer of a wanted size is there before the sender hears of a window: what it sends into a
+ * larger one is dropped as long as nobody reads. */
+static void test_buffer_size(void **state)
+{
+    int status = 0;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(buffer_main());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 /* Does the receiver say that it has no room? False, too, if the kernel does not tell. */
 static bool is_full(int fd)
 {
@@ -183,6 +224,7 @@ static void test_full_receiver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buffer_size), /* first: the settings are read once */
         cmocka_unit_test(test_vouch),       cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_descriptors), cmocka_unit_test(test_nobody),
         cmocka_unit_test(test_no_pacing),   cmocka_unit_test(test_full_receiver),
