@@ -384,8 +384,8 @@ HOOP_API hoop_result_t hoop_comm_destroy(hoop_comm_t comm);
 /*
  * For a process that has destroyed its last comm and will end by _exit(), quick_exit() or a signal:
  * waits, as exit() does, until no other machine needs this process any more to reach the ranks that
- * are still there. Returns at once where there is nothing to wait for, or a comm is left.
- * HOOP_TIMEOUT: 5 s have passed. Not in NCCL.
+ * are still there, or to hear why a join failed. Returns at once where there is nothing to wait
+ * for, or a comm is left. HOOP_TIMEOUT: 5 s have passed. Not in NCCL.
  */
 HOOP_API hoop_result_t hoop_linger(void);
 

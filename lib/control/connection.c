@@ -208,13 +208,14 @@ static void connection_watch(const struct hoop_connection *connection)
     hoop_watch_want(connection->watch, events);
 }
 
-/* Handles a failed send. Returns true if the message is to be sent later. */
+/* Handles the result of a send, 0 or an errno. Returns true if the message is to be sent later. */
 static bool connection_send_later(struct hoop_connection *connection, int err)
 {
-    if (err == EAGAIN) {
-        return true;
+    if (err == 0 || err == EAGAIN) {
+        return err != 0;
     }
-    if (err == ETOOMANYREFS || err == ENOBUFS || err == ENOMEM) {
+    const bool starved = hoop_frame_starves(err);
+    if (starved && !hoop_frame_queue_gives_up(&connection->queue)) {
         hoop_timer_start(connection->timer, CONNECTION_RETRY_MS, 0);
         connection->retrying = true;
         return true;
@@ -227,7 +228,8 @@ static bool connection_send_later(struct hoop_connection *connection, int err)
     }
     const hoop_result_t result =
         hoop_errno_error(err, "sending to %s failed", connection->about.peer);
-    hoop_connection_refuse(connection, connection->reader != NULL ? HOOP_REMOTE_ERROR : result);
+    const bool far = connection->reader != NULL && !starved && err != EIO; /* it was not sealed */
+    hoop_connection_refuse(connection, far ? HOOP_REMOTE_ERROR : result);
     return false;
 }
 
@@ -236,10 +238,7 @@ static void connection_flush(struct hoop_connection *connection)
     const enum connection_state state = connection->state;
     if (state != CONNECTION_CONNECTING && state != CONNECTION_CLOSED && !connection->broken &&
         !connection->retrying) {
-        const int err = connection_send_queued(connection);
-        if (err != 0) {
-            (void)connection_send_later(connection, err);
-        }
+        (void)connection_send_later(connection, connection_send_queued(connection));
     }
     connection_watch(connection);
 }

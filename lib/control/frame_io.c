@@ -1,5 +1,7 @@
 /* Reads and writes frames on a socket. See frame_io.h. */
 #include "control/frame_io.h"
+#include "base/clock.h"
+#include "base/settings.h"
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -249,6 +251,7 @@ void hoop_frame_queue_init(struct hoop_frame_queue *queue)
 {
     hoop_list_init(&queue->waiting);
     queue->count = 0;
+    queue->starved_ns = 0;
 }
 
 static void queue_free(struct queue_letter *letter)
@@ -355,6 +358,7 @@ static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_
     if (sent < 0) {
         return (int)-sent;
     }
+    queue->starved_ns = 0;
     if (begins) { /* only now, since a message that has not begun may still be dropped */
         seal->number++;
     }
@@ -363,6 +367,18 @@ static int queue_send_first(struct hoop_frame_queue *queue, int fd, struct hoop_
         queue_remove(queue, letter);
     }
     return 0;
+}
+
+bool hoop_frame_starves(int err)
+{
+    return err == ETOOMANYREFS || err == ENOBUFS || err == ENOMEM;
+}
+
+bool hoop_frame_queue_gives_up(struct hoop_frame_queue *queue)
+{
+    const uint64_t now = hoop_now_ns();
+    queue->starved_ns = queue->starved_ns != 0 ? queue->starved_ns : now;
+    return now - queue->starved_ns >= hoop_settings()->dead_after_ms * HOOP_NS_PER_MS / 2;
 }
 
 int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal)

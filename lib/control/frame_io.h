@@ -68,6 +68,7 @@ void hoop_frame_reader_clear(struct hoop_frame_reader *reader);
 struct hoop_frame_queue {
     struct hoop_list_node waiting;
     uint32_t count;
+    uint64_t starved_ns; /* since when nothing is sent for lack of memory; 0: something was */
 };
 
 void hoop_frame_queue_init(struct hoop_frame_queue *queue);
@@ -90,7 +91,13 @@ hoop_result_t hoop_frame_queue_take(struct hoop_frame_queue *queue, bool open,
 void hoop_frame_queue_drop(struct hoop_frame_queue *queue);
 
 /* Sends the queue. seal is NULL for a Unix socket, and during the handshake. Returns 0 if all was
- * sent, else the errno of the send that failed. */
+ * sent, else the errno of the send that failed; EIO: the message could not be sealed. */
 int hoop_frame_queue_send(struct hoop_frame_queue *queue, int fd, struct hoop_frame_seal *seal);
+
+/* Does the kernel of this machine lack memory, or has it too much in flight? */
+bool hoop_frame_starves(int err);
+/* To be asked after such an error: has none of the queue been sent for half the time after which
+ * others take this process for dead? */
+bool hoop_frame_queue_gives_up(struct hoop_frame_queue *queue);
 
 #endif

@@ -220,7 +220,14 @@ static void member_closed(void *arg, struct hoop_connection *connection,
     const int pid = (int)hoop_connection_about(connection)->pid;
     hoop_connection_destroy(connection);
     member->connection = NULL;
-    if (member->state == HOOP_MEMBER_IN) {
+    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    if (member->state == HOOP_MEMBER_IN && mine) {
+        struct hoop_failure failure = {.code = HOOP_OK};
+        (void)hoop_failure_set(&failure, why->code, (int)member->join.rank,
+                               "rank %u lost its leader (pid %d): %s", member->join.rank, pid,
+                               why->text);
+        hoop_member_fail(member, &failure);
+    } else if (member->state == HOOP_MEMBER_IN) {
         member_lose_server(member, pid);
     } else {
         member_fail(member, why->code, -1,

@@ -133,10 +133,15 @@ static void edge_closed(void *arg, struct hoop_connection *connection,
                         const struct hoop_failure *why)
 {
     struct hoop_edge *edge = arg;
+    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
     char who[160];
     (void)connection;
     hoop_edge_describe(edge, who, sizeof(who));
     hoop_edge_end(edge);
+    if (mine && edge->leader->state == HOOP_LEADER_RUNNING) {
+        (void)hoop_error(why->code, "%s was lost: %.200s", who, why->text);
+        hoop_flood_fail_by(edge, why->code);
+    }
     switch (edge->kind) {
     case HOOP_EDGE_RANK:
         hoop_leader_lose_rank(edge, why);

@@ -184,6 +184,20 @@ void hoop_flood_lose_neighbour(struct hoop_edge *edge)
     hoop_leader_settle(leader);
 }
 
+void hoop_flood_fail_by(struct hoop_edge *edge, hoop_result_t code)
+{
+    struct hoop_failure failure;
+    union hoop_frame fail;
+    edge->failed = true; /* its end is no death */
+    hoop_leader_blame(edge->leader, code, hoop_thread_error(), &failure);
+    hoop_frame_from_failure(&fail, HOOP_FRAME_FAIL, &failure);
+    if (flood_spans(edge->leader)) {
+        flood(edge->leader, &fail, edge, true);
+    } else {
+        flood_tell_ranks(edge->leader, &fail);
+    }
+}
+
 /* ---- Signs of life ------------------------------------------------------------------------ */
 
 static uint64_t flood_earlier(const struct hoop_edge *edge, uint64_t since)
