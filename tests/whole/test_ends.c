@@ -365,6 +365,7 @@ static void leave_what_is_sent(const struct family_self *self, const void *arg)
     check(hoop_barrier(comm, NULL), HOOP_OK, 3);
     if (self->rank == 1) {
         check(hoop_comm_destroy(comm), HOOP_OK, 4);
+        check(hoop_linger(), HOOP_OK, 8); /* it may connect the machines */
         return;
     }
     check(hoop_scatter(parts, parts, sizeof(parts) / 4, HOOP_INT8, 0, comm, NULL),
