@@ -27,7 +27,9 @@ static void expect_failure(uint32_t rank, hoop_result_t code, const char *a, con
 {
     char line[32];
     (void)snprintf(line, sizeof(line), "failed %d ", (int)code);
-    assert_true(rank_line(&job.ranks[rank], line, JOB_LONG_MS));
+    if (!rank_line(&job.ranks[rank], line, JOB_LONG_MS)) {
+        fail_msg("rank %u: \"%s\" does not begin with \"%s\"", rank, job.ranks[rank].line, line);
+    }
     if (strstr(job.ranks[rank].line, a) == NULL || strstr(job.ranks[rank].line, b) == NULL) {
         fail_msg("\"%s\" has no \"%s\" or \"%s\"", job.ranks[rank].line, a, b);
     }
