@@ -108,8 +108,8 @@ static uint16_t hold_port(int *ret_fd)
     return ntohs(at.sin_port);
 }
 
-/* The process that serves the root has no port for its leader, and exits at once: the others hear
- * why all the same. */
+/* A machine has no port for its leader, and its process exits at once: the others hear why all the
+ * same. */
 static void test_ends_with_the_reason(void **state)
 {
     char range[32];
@@ -117,17 +117,17 @@ static void test_ends_with_the_reason(void **state)
     (void)state;
     const unsigned port = hold_port(&fd);
     (void)snprintf(range, sizeof(range), "%u-%u", port, port);
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 3; round++) {
         job_place(3, 3, false);
-        assert_int_equal(rank_spawn(&job.ranks[1], NULL), 0);
-        assert_int_equal(rank_spawn(&job.ranks[2], NULL), 0);
-        assert_int_equal(setenv("HOOP_PORT_RANGE", range, 1), 0);
         assert_int_equal(rank_spawn(&job.ranks[0], NULL), 0);
+        assert_int_equal(rank_spawn(&job.ranks[1], NULL), 0);
+        assert_int_equal(setenv("HOOP_PORT_RANGE", range, 1), 0);
+        assert_int_equal(rank_spawn(&job.ranks[2], NULL), 0);
         assert_int_equal(unsetenv("HOOP_PORT_RANGE"), 0);
-        close(job.ranks[0].order); /* it waits for no order */
-        job.ranks[0].order = -1;
+        close(job.ranks[2].order); /* it waits for no order */
+        job.ranks[2].order = -1;
+        expect_failure(0, HOOP_INVALID_USAGE, "cannot listen at port", "HOOP_PORT_RANGE");
         expect_failure(1, HOOP_INVALID_USAGE, "cannot listen at port", "HOOP_PORT_RANGE");
-        expect_failure(2, HOOP_INVALID_USAGE, "cannot listen at port", "HOOP_PORT_RANGE");
         job_finish();
     }
     close(fd);
