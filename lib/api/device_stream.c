@@ -370,8 +370,9 @@ static bool call_look_at_stream(void *arg, const struct device_call *call)
     return true;
 }
 
-static hoop_result_t device_capture(struct hoop_work *work, size_t count,
-                                    const struct device_streams *streams)
+/* Why the work can't be put into the graph that its stream captures. */
+static hoop_result_t capture_check(const struct hoop_work *work, size_t count,
+                                   const struct device_streams *streams)
 {
     hoop_result_t result = HOOP_OK;
     if (streams->failed) {
@@ -388,6 +389,13 @@ static hoop_result_t device_capture(struct hoop_work *work, size_t count,
                                    : hoop_error(result, "stream %p captures a graph: %s",
                                                 (void *)streams->last, hoop_thread_error());
     }
+    return result;
+}
+
+static hoop_result_t device_capture(struct hoop_work *work, size_t count,
+                                    const struct device_streams *streams)
+{
+    const hoop_result_t result = capture_check(work, count, streams);
     if (result != HOOP_OK) {
         hoop_work_finish(work, count);
         return result;
@@ -395,14 +403,15 @@ static hoop_result_t device_capture(struct hoop_work *work, size_t count,
     return hoop_capture_put(work, count, streams->last);
 }
 
-hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count)
+hoop_result_t hoop_device_check_group(struct hoop_work *work, size_t count, bool host)
 {
     struct device_streams streams = {.last = NULL};
     (void)works_each(work, count, call_look_at_stream, &streams);
-    return !streams.captures
-               ? HOOP_OK
-               : hoop_error(HOOP_INVALID_USAGE,
-                            "a stream of the group captures a graph, but others are host streams");
+    if (streams.captures && host) {
+        return hoop_error(HOOP_INVALID_USAGE, "a stream of the group captures a graph, but others "
+                                              "are host streams");
+    }
+    return streams.captures ? capture_check(work, count, &streams) : HOOP_OK;
 }
 
 hoop_result_t hoop_device_submit(struct hoop_work *work, size_t count)

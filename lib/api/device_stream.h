@@ -34,8 +34,9 @@ hoop_result_t hoop_device_look(const char *function, const struct hoop_comm *com
 hoop_result_t hoop_device_look_transfer(const char *function, struct hoop_transfer *transfer,
                                         hoop_stream_t stream);
 
-/* For a group that names host streams: HOOP_INVALID_USAGE if one of its CUDA streams captures. */
-hoop_result_t hoop_device_check_host_group(struct hoop_work *work, size_t count);
+/* The calls of a group: HOOP_OK, unless one of its streams captures and the group can't be put into
+ * the graph as a whole. host: it names host streams, too. The driver must be loaded. */
+hoop_result_t hoop_device_check_group(struct hoop_work *work, size_t count, bool host);
 
 /*
  * Runs work that names no host stream: launches it, queues it ahead of its streams, waits for its

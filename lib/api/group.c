@@ -258,6 +258,9 @@ static void group_check(struct group *ended)
     if (result == HOOP_OK) {
         result = group_check_streams(ended->streams, ended->n_streams);
     }
+    if (result == HOOP_OK && hoop_cuda_is_loaded()) {
+        result = hoop_device_check_group(ended->work, ended->count, ended->n_streams > 0);
+    }
     if (result != ended->spoiled) {
         ended->spoiled = result;
         ended->mistake = strdup(hoop_thread_error());
@@ -390,9 +393,6 @@ hoop_result_t hoop_group_start(void)
 static hoop_result_t group_run(const struct group *ended, hoop_result_t result)
 {
     group_transfers_first(ended->work, ended->count);
-    if (result == HOOP_OK && ended->n_streams > 0 && hoop_cuda_is_loaded()) {
-        result = hoop_device_check_host_group(ended->work, ended->count);
-    }
     if (result == HOOP_OK && ended->n_streams > 0) {
         return hoop_streams_submit(ended->streams, ended->n_streams, ended->work, ended->count,
                                    ended->blocks);

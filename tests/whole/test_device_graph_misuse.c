@@ -42,19 +42,81 @@ static void fail_to_capture(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+static hoop_result_t async_error(const struct scene *scene)
+{
+    hoop_result_t failed = HOOP_OK;
+    EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
+    return failed;
+}
+
+/* On its own rank a group that was a mistake fails the comm, too. */
+static void assert_refused(const struct scene *scene, hoop_result_t result, const char *why)
+{
+    EXPECT(scene->self, result == HOOP_INVALID_USAGE);
+    EXPECT(scene->self, strstr(hoop_get_last_error(NULL), why) != NULL);
+    EXPECT(scene->self, async_error(scene) == HOOP_REMOTE_ERROR);
+}
+
 /* A capture that fails between a call of a group and the group's end. */
+static void fail_in_the_group(const struct scene *scene)
+{
+    EXPECT(scene->self, hoop_group_start() == HOOP_OK);
+    EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_OK);
+    EXPECT(scene->self, hoop_cuda.context_synchronize() != HOOP_CU_SUCCESS); /* not allowed now */
+    assert_refused(scene, hoop_group_end(), "the capture has failed");
+}
+
+/* A call on another stream. */
+static void leave_the_stream(const struct scene *scene)
+{
+    hoop_stream_t other = NULL;
+    EXPECT(scene->self, hoop_cuda.stream_create(&other, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    EXPECT(scene->self, hoop_group_start() == HOOP_OK);
+    EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_OK);
+    EXPECT(scene->self, hoop_barrier(scene->comm, other) == HOOP_OK);
+    assert_refused(scene, hoop_group_end(), "all calls of the group on that stream");
+}
+
+/* A call on a host stream. */
+static void name_a_host_stream(const struct scene *scene)
+{
+    hoop_stream_t host = NULL;
+    EXPECT(scene->self, hoop_stream_create(&host) == HOOP_OK);
+    EXPECT(scene->self, hoop_group_start() == HOOP_OK);
+    EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_OK);
+    EXPECT(scene->self, hoop_barrier(scene->comm, host) == HOOP_OK);
+    assert_refused(scene, hoop_group_end(), "others are host streams");
+    EXPECT(scene->self, hoop_stream_destroy(host) == HOOP_OK);
+}
+
+/* Rank 0 makes a mistake that shows only at the end of a group: the others, which wait for its
+ * calls, are told, long before their time limit. */
+static void tell_of_mistake(const struct scene *scene, void (*mistake)(const struct scene *scene),
+                            bool leaves_a_graph)
+{
+    if (scene->self->rank > 0) {
+        EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_REMOTE_ERROR);
+        EXPECT(scene->self, strstr(hoop_get_last_error(scene->comm),
+                                   "rank 0 ran no call of a group, because of a mistake") != NULL);
+        return;
+    }
+    capture(scene->stream, 1);
+    mistake(scene);
+    hoop_cu_graph_t graph = graph_end(scene->stream);
+    EXPECT(scene->self, (graph != NULL) == leaves_a_graph);
+    graph_drop(graph);
+}
+
 static void fail_in_a_group(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
-    capture(scene.stream, 1);
-    EXPECT(self, hoop_group_start() == HOOP_OK);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    EXPECT(self, hoop_cuda.context_synchronize() != HOOP_CU_SUCCESS); /* not allowed meanwhile */
-    EXPECT(self, hoop_group_end() == HOOP_INVALID_USAGE);
-    EXPECT(self, strstr(hoop_get_last_error(NULL), "the capture has failed") != NULL);
-    EXPECT(self, graph_end(scene.stream) == NULL);
-    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
-    scene_end(&scene);
+    static void (*const mistakes[])(const struct scene *scene) = {
+        fail_in_the_group, leave_the_stream, name_a_host_stream};
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        const struct scene scene = scene_make(self);
+        tell_of_mistake(&scene, mistakes[i], i > 0);
+        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    }
+    rank_tell(self, HOOP_OK, 0);
 }
 
 static atomic_bool fed_enough;
@@ -154,13 +216,6 @@ static void capture_in_threads(const struct family_self *self)
     graph_drop(graph);
     EXPECT(self, hoop_cuda.event_destroy(branch.fork) == 0);
     scene_end(&scene);
-}
-
-static hoop_result_t async_error(const struct scene *scene)
-{
-    hoop_result_t failed = HOOP_OK;
-    EXPECT(scene->self, hoop_comm_get_async_error(scene->comm, &failed) == HOOP_OK);
-    return failed;
 }
 
 static void await_failure(const struct scene *scene, hoop_result_t expected, const char *why)
