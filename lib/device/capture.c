@@ -2,7 +2,6 @@
 #include "device/capture.h"
 
 #include "base/log.h"
-#include "base/sizes.h"
 #include "device/launch.h"
 #include "device/pieces.h"
 #include "runtime/service.h"
@@ -16,7 +15,7 @@
  * copies to the host until behind the copies back. */
 struct room {
     unsigned long long graph; /* CUDA's number */
-    uintptr_t stream;         /* identifies a stream of this graph (capture_stream()) */
+    uintptr_t stream;         /* identifies a stream of this graph (hoop_cuda_capturing_stream()) */
     struct hoop_room room;
     /* under the lock */
     size_t users;
@@ -155,19 +154,6 @@ static void captures_add(struct capture *capture)
     for (size_t i = 0; i < capture->count; i++) {
         atomic_fetch_add(&capture->work[i].comm->captured, 1);
     }
-    pthread_mutex_unlock(&captures_lock);
-}
-
-/* The graph is gone: the capture will not run again. */
-static void capture_lose_graph(struct capture *capture)
-{
-    pthread_mutex_lock(&captures_lock);
-    for (size_t i = 0; i < capture->count && !capture->gone; i++) {
-        if (capture->work[i].comm != NULL) {
-            atomic_fetch_sub(&capture->work[i].comm->captured, 1);
-        }
-    }
-    capture->gone = true;
     pthread_mutex_unlock(&captures_lock);
 }
 
@@ -386,10 +372,19 @@ static void capture_ring(void *arg)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* On CUDA's thread: the graph and all that was made of it is gone. */
+/* On CUDA's thread: the graph and all that was made of it is gone, so the capture will not run
+ * again. */
 static void capture_end(void *arg)
 {
-    capture_lose_graph(arg);
+    struct capture *capture = arg;
+    pthread_mutex_lock(&captures_lock);
+    for (size_t i = 0; i < capture->count && !capture->gone; i++) {
+        if (capture->work[i].comm != NULL) {
+            atomic_fetch_sub(&capture->work[i].comm->captured, 1);
+        }
+    }
+    capture->gone = true;
+    pthread_mutex_unlock(&captures_lock);
 }
 
 /* ---- Capturing ------------------------------------------------------------------------------ */
@@ -409,16 +404,6 @@ hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
                             comm->here);
 }
 
-/* Identifies a stream among those of one graph, by its handle: CUDA gives no number for a stream
- * that captures, but such a stream can't be destroyed either. Handles that are names, such as
- * cudaStreamPerThread, mean another stream in each thread. */
-static uintptr_t capture_stream(hoop_stream_t stream)
-{
-    static _Thread_local char mine;
-    const uintptr_t handle = (uintptr_t)stream;
-    return handle < HOOP_PAGE_BYTES ? (uintptr_t)&mine : handle;
-}
-
 /* Enters a room for all calls of the capture. */
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
                                    hoop_stream_t stream)
@@ -435,38 +420,10 @@ static hoop_result_t capture_enter(struct capture *capture, unsigned long long g
     struct hoop_told *told = hoop_launch_tell_later(capture->work, capture->count);
     bytes = told != NULL ? hoop_room_told_bytes(told, capture->work, capture->count) : bytes;
     capture->told = told;
-    result = room_enter(context, graph, capture_stream(stream), bytes, &capture->room);
+    result = room_enter(context, graph, hoop_cuda_capturing_stream(stream), bytes, &capture->room);
     return told != NULL && result == HOOP_OK
                ? hoop_room_make_told(&capture->room->room, told, capture->work, capture->count)
                : result;
-}
-
-/* Which graph the stream captures, and its number. */
-static hoop_result_t capture_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
-                                        unsigned long long *ret_number)
-{
-    int status = 0;
-    return hoop_cuda_check("cuStreamGetCaptureInfo",
-                           hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL));
-}
-
-/* Ties the capture to the graph: capture_end() is called when that is gone, also on failure. */
-static hoop_result_t capture_give(struct capture *capture, hoop_cu_graph_t graph)
-{
-    hoop_cu_object_t object = NULL;
-    hoop_result_t result = hoop_cuda_check(
-        "cuUserObjectCreate",
-        hoop_cuda.object_create(&object, capture, capture_end, 1, HOOP_CU_OBJECT_NOT_AWAITED));
-    if (result != HOOP_OK) {
-        capture_lose_graph(capture);
-        return result;
-    }
-    result = hoop_cuda_check("cuGraphRetainUserObject",
-                             hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE));
-    if (result != HOOP_OK) {
-        (void)hoop_cuda.object_release(object, 1); /* calls capture_end() */
-    }
-    return result;
 }
 
 static const char capture_calls_host[] = "cuLaunchHostFunc on a stream that captures";
@@ -507,7 +464,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
         return result;
     }
     captures_add(capture);
-    result = capture_give(capture, graph);
+    result = hoop_cuda_watch_graph(graph, capture_end, capture);
     if (result == HOOP_OK) {
         result = capture_record(capture);
     }
@@ -567,7 +524,7 @@ static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stre
     unsigned long long number = 0;
     hoop_result_t result = hoop_progress_start();
     if (result == HOOP_OK) {
-        result = capture_find_graph(stream, &graph, &number);
+        result = hoop_cuda_find_graph(stream, &graph, &number);
     }
     if (result == HOOP_OK) {
         result = capture_enter(capture, number, stream);

@@ -336,6 +336,41 @@ int hoop_cuda_current_device(void)
     return has && hoop_cuda.context_device(&device) == HOOP_CU_SUCCESS ? device : -1;
 }
 
+/* ---- Graphs --------------------------------------------------------------------------------- */
+
+uintptr_t hoop_cuda_capturing_stream(hoop_stream_t stream)
+{
+    static _Thread_local char mine;
+    const uintptr_t handle = (uintptr_t)stream;
+    return handle < HOOP_PAGE_BYTES ? (uintptr_t)&mine : handle;
+}
+
+hoop_result_t hoop_cuda_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
+                                   unsigned long long *ret_number)
+{
+    int status = 0;
+    return hoop_cuda_check("cuStreamGetCaptureInfo",
+                           hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL));
+}
+
+hoop_result_t hoop_cuda_watch_graph(hoop_cu_graph_t graph, hoop_cu_host_fn_t *gone, void *arg)
+{
+    hoop_cu_object_t object = NULL;
+    hoop_result_t result =
+        hoop_cuda_check("cuUserObjectCreate",
+                        hoop_cuda.object_create(&object, arg, gone, 1, HOOP_CU_OBJECT_NOT_AWAITED));
+    if (result != HOOP_OK) {
+        gone(arg);
+        return result;
+    }
+    result = hoop_cuda_check("cuGraphRetainUserObject",
+                             hoop_cuda.graph_retain(graph, object, 1, HOOP_CU_OBJECT_MOVE));
+    if (result != HOOP_OK) {
+        (void)hoop_cuda.object_release(object, 1); /* calls gone() */
+    }
+    return result;
+}
+
 /* ---- Copies --------------------------------------------------------------------------------- */
 
 /* From this size on plain copies, too, go to a copy engine and wait for no kernels' turn. */

@@ -274,6 +274,17 @@ hoop_cu_context_t hoop_cuda_stream_context(hoop_stream_t stream, hoop_cu_context
  * made only then. */
 hoop_result_t hoop_cuda_stream_find(hoop_stream_t stream, hoop_cu_context_t *ret);
 
+/* Identifies a stream that captures among those of one graph, by its handle: CUDA gives no number
+ * for it, but such a stream can't be destroyed either. Handles that are names, such as
+ * cudaStreamPerThread, mean another stream in each thread. */
+uintptr_t hoop_cuda_capturing_stream(hoop_stream_t stream);
+/* Which graph the stream captures, and CUDA's number for it. */
+hoop_result_t hoop_cuda_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
+                                   unsigned long long *ret_number);
+/* gone(arg) is called when the graph, and all that was made of it, is gone: on CUDA's thread, which
+ * may not call CUDA. On failure it is called before this returns. */
+hoop_result_t hoop_cuda_watch_graph(hoop_cu_graph_t graph, hoop_cu_host_fn_t *gone, void *arg);
+
 /* ---- Several devices --------------------------------------------------------------------------
  *
  * Kernels of one device read and write another's memory where CUDA says that they can, over
