@@ -370,6 +370,22 @@ static bool call_look_at_stream(void *arg, const struct device_call *call)
     return true;
 }
 
+/* Can calls on comm be captured? HOOP_UNSUPPORTED: no; the error text lacks its beginning. */
+static hoop_result_t capture_check_comm(const struct hoop_comm *comm)
+{
+    const hoop_result_t result = hoop_cuda_need_graphs();
+    if (result != HOOP_OK) {
+        return result;
+    }
+    /* Streams of a process may share a queue, where one that is held keeps the others back. */
+    return comm->here <= 1
+               ? HOOP_OK
+               : hoop_error(HOOP_UNSUPPORTED,
+                            "calls can't be captured where a process has several ranks of a "
+                            "communicator, and this one has %u",
+                            comm->here);
+}
+
 /* Why the work can't be put into the graph that its stream captures. */
 static hoop_result_t capture_check(const struct hoop_work *work, size_t count,
                                    const struct device_streams *streams)
@@ -384,7 +400,7 @@ static hoop_result_t capture_check(const struct hoop_work *work, size_t count,
     }
     for (size_t i = 0; i < count && result == HOOP_OK; i++) {
         result = hoop_comm_refuse(work[i].comm);
-        result = result == HOOP_OK ? hoop_capture_check(work[i].comm) : result;
+        result = result == HOOP_OK ? capture_check_comm(work[i].comm) : result;
         result = result == HOOP_OK ? HOOP_OK
                                    : hoop_error(result, "stream %p captures a graph: %s",
                                                 (void *)streams->last, hoop_thread_error());

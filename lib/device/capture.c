@@ -5,6 +5,7 @@
 #include "device/launch.h"
 #include "device/pieces.h"
 #include "runtime/service.h"
+#include "stream/health.h"
 #include "stream/progress.h"
 
 #include <pthread.h>
@@ -157,32 +158,35 @@ static void captures_add(struct capture *capture)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* With the lock: unlinks a capture whose graph is gone and in whose room nothing runs, or NULL. */
+/* With the lock: is its graph gone, and nothing in its room? What a device that has failed left
+ * there may still be in use. */
+static bool capture_is_gone(const struct capture *capture)
+{
+    const struct hoop_room *room = &capture->room->room;
+    return capture->gone && atomic_load_explicit(room->let, memory_order_acquire) != 0 &&
+           atomic_load_explicit(room->used, memory_order_acquire) == 0;
+}
+
+/* Unlinks a capture that is gone, or NULL. */
 static struct capture *captures_take_gone(void)
 {
+    pthread_mutex_lock(&captures_lock);
     struct capture **at = &captures;
-    while (*at != NULL && (!(*at)->gone || atomic_load_explicit((*at)->room->room.let,
-                                                                memory_order_acquire) == 0)) {
+    while (*at != NULL && !capture_is_gone(*at)) {
         at = &(*at)->next;
     }
     struct capture *taken = *at;
-    if (taken != NULL) {
-        *at = taken->next;
-    }
+    *at = taken != NULL ? taken->next : NULL;
+    pthread_mutex_unlock(&captures_lock);
     return taken;
 }
 
 static void captures_free_gone(void)
 {
     struct capture *gone = NULL;
-    do {
-        pthread_mutex_lock(&captures_lock);
-        gone = captures_take_gone();
-        pthread_mutex_unlock(&captures_lock);
-        if (gone != NULL) {
-            capture_free(gone);
-        }
-    } while (gone != NULL);
+    while ((gone = captures_take_gone()) != NULL) {
+        capture_free(gone);
+    }
 }
 
 void hoop_capture_close(const struct hoop_comm *comm)
@@ -349,6 +353,7 @@ static void capture_begin(void *arg)
     const bool logs = why != NULL && !capture->logged;
     capture->logged |= logs;
     pthread_mutex_unlock(&captures_lock);
+    hoop_health_notify();
     if (logs) {
         hoop_log(HOOP_LOG_WARN, HOOP_LOG_COMM,
                  "a captured call was replayed, but %s: it did nothing, and its output in device "
@@ -387,22 +392,57 @@ static void capture_end(void *arg)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* ---- Capturing ------------------------------------------------------------------------------ */
+/* ---- When devices have failed --------------------------------------------------------------- */
 
-hoop_result_t hoop_capture_check(const struct hoop_comm *comm)
+/* With the lock: does the driver wait for the device? */
+static bool capture_is_awaited(const struct capture *capture)
 {
-    const hoop_result_t result = hoop_cuda_need_graphs();
-    if (result != HOOP_OK) {
-        return result;
-    }
-    /* Streams of a process may share a queue, where one that is held keeps the others back. */
-    return comm->here <= 1
-               ? HOOP_OK
-               : hoop_error(HOOP_UNSUPPORTED,
-                            "calls can't be captured where a process has several ranks of a "
-                            "communicator, and this one has %u",
-                            comm->here);
+    return capture->runs && (capture->told != NULL || !capture->rung);
 }
+
+static hoop_cu_context_t captures_next(hoop_cu_context_t after)
+{
+    hoop_cu_context_t next = NULL;
+    pthread_mutex_lock(&captures_lock);
+    for (const struct capture *at = captures; at != NULL; at = at->next) {
+        if (capture_is_awaited(at)) {
+            next = hoop_health_better(next, after, at->room->room.memory.context);
+        }
+    }
+    pthread_mutex_unlock(&captures_lock);
+    return next;
+}
+
+static bool captures_wait(hoop_cu_context_t context, uint64_t comm_id)
+{
+    bool wait = false;
+    pthread_mutex_lock(&captures_lock);
+    for (const struct capture *at = captures; at != NULL && !wait; at = at->next) {
+        const bool waits = capture_is_awaited(at) && at->room->room.memory.context == context;
+        for (size_t i = 0; i < at->count && waits; i++) {
+            wait |= at->work[i].comm != NULL && at->work[i].comm->id == comm_id;
+        }
+    }
+    pthread_mutex_unlock(&captures_lock);
+    return wait;
+}
+
+/* Graphs that copy to the host are never let go, and keep their rooms. */
+static void captures_break(hoop_cu_context_t context)
+{
+    pthread_mutex_lock(&captures_lock);
+    for (const struct capture *at = captures; at != NULL; at = at->next) {
+        if (capture_is_awaited(at) && at->room->room.memory.context == context) {
+            hoop_told_break(at->told, at->count);
+        }
+    }
+    pthread_mutex_unlock(&captures_lock);
+}
+
+static struct hoop_health_asker captures_asker = {
+    .next = captures_next, .waits = captures_wait, .broke = captures_break};
+
+/* ---- Capturing ------------------------------------------------------------------------------ */
 
 /* Enters a room for all calls of the capture. */
 static hoop_result_t capture_enter(struct capture *capture, unsigned long long graph,
@@ -444,8 +484,12 @@ static hoop_result_t capture_record_copies(struct capture *capture)
 static hoop_result_t capture_record(struct capture *capture)
 {
     const struct hoop_pieces *pieces = &capture->pieces;
-    hoop_result_t result = hoop_cuda_check(
-        capture_calls_host, hoop_cuda.host_function(pieces->stream, capture_begin, capture));
+    hoop_stream_t own = NULL; /* made now, for the health thread to query */
+    hoop_result_t result = hoop_cuda_stream(capture->room->room.memory.context, &own);
+    if (result == HOOP_OK) {
+        result = hoop_cuda_check(capture_calls_host,
+                                 hoop_cuda.host_function(pieces->stream, capture_begin, capture));
+    }
     if (result == HOOP_OK) {
         result = capture->told != NULL
                      ? hoop_room_put_kernels(pieces->room, pieces->stream, capture->told,
@@ -523,6 +567,9 @@ static hoop_result_t capture_put(struct hoop_work *work, size_t count, hoop_stre
     hoop_cu_graph_t graph = NULL;
     unsigned long long number = 0;
     hoop_result_t result = hoop_progress_start();
+    if (result == HOOP_OK && !hoop_health_start(&captures_asker)) {
+        result = hoop_error(HOOP_OUT_OF_MEMORY, "no thread that watches devices");
+    }
     if (result == HOOP_OK) {
         result = hoop_cuda_find_graph(stream, &graph, &number);
     }

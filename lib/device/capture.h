@@ -22,15 +22,16 @@
  * Between begin and end the memory is in use: it is an error if the same call begins again there.
  * On the device the second one's kernel, too, may then do what the first one's was told.
  *
+ * While a call copies to the host, or its kernel runs, the health thread (stream/health.h) asks
+ * whether the device has failed. Then nothing ends there any more: the comms fail, nobody waits for
+ * kernels, and the memory is kept.
+ *
  * Any thread. Begin and ring run on CUDA's thread, which may not call CUDA.
  */
 #ifndef HOOP_CAPTURE_H
 #define HOOP_CAPTURE_H
 
 #include "stream/batch.h"
-
-/* Can calls on comm be captured? HOOP_UNSUPPORTED: no; the error text lacks its beginning. */
-hoop_result_t hoop_capture_check(const struct hoop_comm *comm);
 
 /* Puts work, whose calls are all on this stream, into the graph that the stream captures. Takes
  * over what the requests own, also on failure, after which the graph must not be used. */

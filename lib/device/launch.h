@@ -18,7 +18,7 @@
  *
  *     a launch is    put     when all of it is on the stream
  *                    over    when its piece is complete
- *                    let     when it is over and the stream has rung its bell, a word
+ *                    let     when it is over, and the stream has rung its bell, a word, or cannot
  *
  * On one device one rank works for all, on several each does its part, and nothing goes to the
  * host. Who works puts a kernel behind its hold, which is told late what to fold
@@ -44,8 +44,8 @@
  *     stream 1   ...... | bell 1 | .............. | hold, kernel 1  | .... | hold ...
  *
  * If its device has failed a stream never comes to its bell. The driver may not ask CUDA about
- * that, so the health thread does (health.h). The bells thread waits for the bells of launches that
- * were over before their bell rang.
+ * that, so the health thread does (health.h), and the launch is let go when it is over. The bells
+ * thread waits for the bells of launches that were over before their bell rang.
  */
 #ifndef HOOP_LAUNCH_H
 #define HOOP_LAUNCH_H

@@ -21,6 +21,7 @@ struct hoop_launch {
     uint64_t place;      /* its number in the order in which launches join lines; 0: not yet */
     uint32_t bell;       /* the count at which its bell has rung */
     bool put, over, let; /* what has happened (launch.h) */
+    bool broken;         /* the device has failed: the bell may never ring */
     unsigned holders;    /* 2: the thread that puts it on the stream, and the one that lets it go */
     struct launch_part {
         uint64_t comm_id;

@@ -39,7 +39,7 @@ static void launch_release(struct hoop_launch *launch)
 }
 
 /* The stream has come to the bell and the piece is over, so what is to be delivered is in the room.
- * The launch may be freed afterwards. */
+ * Or the device has failed. The launch may be freed afterwards. */
 static void launch_let_go(struct hoop_launch *launch)
 {
     for (size_t i = 0; i < launch->pieces.count; i++) {
@@ -60,12 +60,18 @@ static bool launch_bell_has_rung(const struct hoop_launch *launch)
     return (int32_t)(came - launch->bell) >= 0;
 }
 
+/* With the lock: may it be let go, if it is over? */
+static bool launch_may_go(const struct hoop_launch *launch)
+{
+    return launch->broken || launch_bell_has_rung(launch);
+}
+
 /* All of it is on the stream; or its piece is over, or there is none: before that nobody looks at
  * the bell, as nothing can be let go. It may be gone then. */
 static void launch_mark(struct hoop_launch *launch, bool put, bool over)
 {
     pthread_mutex_lock(&launching.lock);
-    const bool lets = over && launch_bell_has_rung(launch);
+    const bool lets = over && launch_may_go(launch);
     launch->put |= put;
     launch->over |= over;
     launch->let |= lets;
@@ -95,14 +101,14 @@ static void launch_ended(void *arg, const struct hoop_batch *batch)
     }
 }
 
-/* With the lock: a launch that was over before its bell rang, which it has now; or NULL.
- * *ret_more: others still wait for their bell. */
+/* With the lock: a launch that was over before its bell rang, which it has now, or never will; or
+ * NULL. *ret_more: others still wait for their bell. */
 static struct hoop_launch *bells_find_rung(bool *ret_more)
 {
     *ret_more = false;
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
         const bool awaits = at->over && !at->let;
-        if (awaits && launch_bell_has_rung(at)) {
+        if (awaits && launch_may_go(at)) {
             return at;
         }
         *ret_more |= awaits;
@@ -137,36 +143,24 @@ static void *bells_main(void *arg)
 
 /* ---- When devices have failed --------------------------------------------------------------- */
 
-/* With the lock: does the driver wait for the device? */
+/* With the lock: does the driver wait for the device, or the bells thread for the bell? If not, the
+ * room may be gone. */
 static bool launch_is_awaited(const struct hoop_launch *launch)
 {
-    return !launch->over && (launch->told != NULL || !launch_bell_has_rung(launch));
+    return !launch->let && (launch->told != NULL || !launch_bell_has_rung(launch));
 }
 
-static size_t launches_list(hoop_cu_context_t *ret, size_t most)
+static hoop_cu_context_t launches_next(hoop_cu_context_t after)
 {
-    size_t count = 0;
+    hoop_cu_context_t next = NULL;
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
-        const bool awaited = launch_is_awaited(at); /* otherwise its room may be gone */
-        size_t i = 0;
-        while (awaited && i < count && ret[i] != at->room->context) {
-            i++;
-        }
-        if (awaited && i == count && count < most) {
-            ret[count++] = at->room->context;
+        if (launch_is_awaited(at)) {
+            next = hoop_health_better(next, after, at->room->context);
         }
     }
     pthread_mutex_unlock(&launching.lock);
-    return count;
-}
-
-/* The stream will write no word behind its kernels any more. */
-static void launched_break(const struct hoop_launch *launch)
-{
-    for (size_t i = 0; i < launch->pieces.count && launch->told != NULL; i++) {
-        atomic_store(&launch->told[i].broken, true);
-    }
+    return next;
 }
 
 static bool launch_is_on_stream(const struct hoop_launch *launch)
@@ -211,21 +205,31 @@ static bool launch_is_of(const struct hoop_launch *launch, uint64_t comm_id)
     return is;
 }
 
-static bool launches_break(hoop_cu_context_t context, uint64_t comm_id)
+static bool launches_wait(hoop_cu_context_t context, uint64_t comm_id)
 {
-    bool awaited = false;
+    bool wait = false;
     pthread_mutex_lock(&launching.lock);
     HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
-        if (launch_is_of(at, comm_id) && launch_is_awaited(at) && at->room->context == context) {
-            launched_break(at);
-            awaited = true;
-        }
+        wait |= launch_is_of(at, comm_id) && launch_is_awaited(at) && at->room->context == context;
     }
     pthread_mutex_unlock(&launching.lock);
-    return awaited;
+    return wait;
 }
 
-static const struct hoop_health_asker launches_asker = {launches_list, launches_break};
+/* The streams will write no word any more. What is on them keeps its rooms, whose `used` it will
+ * not write either. */
+static void launches_break(hoop_cu_context_t context)
+{
+    pthread_mutex_lock(&launching.lock);
+    HOOP_LIST_EACH(struct hoop_launch, at, &launching.launches, node) {
+        if (launch_is_awaited(at) && at->room->context == context) {
+            hoop_told_break(at->told, at->pieces.count);
+            at->broken = true;
+        }
+    }
+    pthread_cond_signal(&launching.changed);
+    pthread_mutex_unlock(&launching.lock);
+}
 
 bool hoop_launched_start(void)
 {
@@ -236,7 +240,9 @@ bool hoop_launched_start(void)
     }
     const bool looks = launching.looks;
     pthread_mutex_unlock(&launching.lock);
-    return looks && hoop_health_start(&launches_asker);
+    static struct hoop_health_asker asker = {
+        .next = launches_next, .waits = launches_wait, .broke = launches_break};
+    return looks && hoop_health_start(&asker);
 }
 
 /* ---- One after the other --------------------------------------------------------------------- */

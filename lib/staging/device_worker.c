@@ -115,6 +115,13 @@ void hoop_told_tell_nothing(const struct hoop_told *told)
     }
 }
 
+void hoop_told_break(struct hoop_told *told, size_t count)
+{
+    for (size_t i = 0; i < count && told != NULL; i++) {
+        atomic_store(&told[i].broken, true);
+    }
+}
+
 static void told_nap(const struct hoop_told *told, bool awaits)
 {
     if (told->naps != NULL) {

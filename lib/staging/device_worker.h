@@ -62,5 +62,7 @@ struct hoop_reduction hoop_told_reduction(const struct hoop_told *told,
 struct hoop_board_worker hoop_told_worker(struct hoop_told *told);
 /* Lets the rows that have not been told anything do nothing, unless the stream may read them. */
 void hoop_told_tell_nothing(const struct hoop_told *told);
+/* The stream counts no further: nobody waits for the kernels of [count] calls. Accepts NULL. */
+void hoop_told_break(struct hoop_told *told, size_t count);
 
 #endif

@@ -8,12 +8,12 @@
 #include <pthread.h>
 
 #define HEALTH_ASK_NS (50 * HOOP_NS_PER_MS)
-#define HEALTH_MOST 16u /* contexts */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    const struct hoop_health_asker *asker; /* NULL: there is no thread */
+    struct hoop_health_asker *_Atomic askers; /* only added to */
+    bool runs;
     bool fresh, idle; /* notified since the thread last looked; the thread sleeps until notified */
 } health = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -33,27 +33,43 @@ static hoop_result_t health_ask(hoop_cu_context_t context)
     return result;
 }
 
+struct health_broken {
+    const struct hoop_health_asker *asker;
+    hoop_cu_context_t context;
+};
+
 /* For hoop_comm_each(). */
 static void health_fail(void *arg, struct hoop_comm *comm)
 {
-    const hoop_cu_context_t *context = arg;
-    if (health.asker->broke(*context, comm->id) && hoop_comm_state(comm, NULL) == HOOP_OK) {
+    const struct health_broken *broken = arg;
+    if (broken->asker->waits(broken->context, comm->id) && hoop_comm_state(comm, NULL) == HOOP_OK) {
         hoop_comm_raise(comm, HOOP_CUDA_ERROR, (int)comm->rank, "rank %u: %s", comm->rank,
                         hoop_thread_error());
     }
 }
 
 /* False: nothing is awaited. */
-static bool health_ask_all(void)
+static bool health_ask_for(const struct hoop_health_asker *asker)
 {
-    hoop_cu_context_t contexts[HEALTH_MOST];
-    const size_t count = health.asker->list(contexts, HEALTH_MOST);
-    for (size_t i = 0; i < count; i++) {
-        if (health_ask(contexts[i]) != HOOP_OK) {
-            hoop_comm_each(health_fail, &contexts[i]);
+    struct health_broken at = {.asker = asker, .context = NULL};
+    bool awaits = false;
+    while ((at.context = asker->next(at.context)) != NULL) {
+        awaits = true;
+        if (health_ask(at.context) != HOOP_OK) {
+            hoop_comm_each(health_fail, &at);
+            asker->broke(at.context);
         }
     }
-    return count > 0;
+    return awaits;
+}
+
+static bool health_ask_all(void)
+{
+    bool awaits = false;
+    for (const struct hoop_health_asker *at = health.askers; at != NULL; at = at->next_asker) {
+        awaits |= health_ask_for(at);
+    }
+    return awaits;
 }
 
 /* Asks every HEALTH_ASK_NS while anything is awaited, and sleeps otherwise. Between two looks a
@@ -79,15 +95,22 @@ static void *health_main(void *arg)
     return NULL;
 }
 
-bool hoop_health_start(const struct hoop_health_asker *asker)
+bool hoop_health_start(struct hoop_health_asker *asker)
 {
     pthread_mutex_lock(&health.lock);
-    if (health.asker == NULL) {
-        hoop_cond_init(&health.changed);
-        health.asker = asker; /* set before the thread reads it */
-        health.asker = hoop_thread_spawn(health_main, NULL) == 0 ? asker : NULL;
+    const struct hoop_health_asker *at = health.askers;
+    while (at != NULL && at != asker) {
+        at = at->next_asker;
     }
-    const bool there = health.asker != NULL;
+    if (at == NULL) {
+        asker->next_asker = health.askers;
+        health.askers = asker;
+    }
+    if (!health.runs) {
+        hoop_cond_init(&health.changed);
+        health.runs = hoop_thread_spawn(health_main, NULL) == 0;
+    }
+    const bool there = health.runs;
     pthread_mutex_unlock(&health.lock);
     return there;
 }

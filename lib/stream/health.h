@@ -11,17 +11,29 @@
 
 #include "memory/cuda.h"
 
-/* The callbacks of the code that waits for devices. They are called without a lock. */
+/* The callbacks of code that waits for devices. They are called without a lock. */
 struct hoop_health_asker {
-    /* Lists the contexts whose devices are awaited, each once, at most `most`. Returns how many. */
-    size_t (*list)(hoop_cu_context_t *ret, size_t most);
-    /* The device of the context has failed: stop waiting for it. Returns whether a call of the comm
-     * was waiting for it. */
-    bool (*broke)(hoop_cu_context_t context, uint64_t comm_id);
+    struct hoop_health_asker *next_asker; /* of health.c */
+    /* Of the contexts whose devices are awaited, the one with the lowest address above `after`;
+     * NULL: there is none. */
+    hoop_cu_context_t (*next)(hoop_cu_context_t after);
+    /* Waits a call of the comm for the device of the context? */
+    bool (*waits)(hoop_cu_context_t context, uint64_t comm_id);
+    /* The device of the context has failed, and the comms that wait for it know: stop waiting. */
+    void (*broke)(hoop_cu_context_t context);
 };
 
-/* Starts the thread, once. asker: always the same, and never freed. False: there is no thread. */
-bool hoop_health_start(const struct hoop_health_asker *asker);
+/* For `next`: the better of two answers, `best` (may be NULL) and the context. */
+static inline hoop_cu_context_t hoop_health_better(hoop_cu_context_t best, hoop_cu_context_t after,
+                                                   hoop_cu_context_t context)
+{
+    const bool above = (uintptr_t)context > (uintptr_t)after;
+    return above && (best == NULL || (uintptr_t)context < (uintptr_t)best) ? context : best;
+}
+
+/* Adds the asker, which is never freed, unless it was added before, and starts the thread, once.
+ * False: there is no thread. */
+bool hoop_health_start(struct hoop_health_asker *asker);
 /* A device is awaited that was perhaps not awaited before. */
 void hoop_health_notify(void);
 

@@ -250,6 +250,26 @@ static void replay_at_once(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* Rank 0's device fails while its graph copies to the host: all are told. */
+static void break_while_copying(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    copy_delay(SLOW_US);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    copy_delay(0);
+    replay(&scene, graph);
+    if (self->rank == 0) {
+        usleep(SLOW_US / 4);
+        break_device(1);
+        (void)hoop_cuda.copy((uintptr_t)scene.log, (uintptr_t)scene.in, 1, scene.stream);
+    }
+    await_failure(&scene, HOOP_CUDA_ERROR, "rank 0: ");
+    await_failure(&scene, HOOP_CUDA_ERROR, "CUDA_ERROR_ILLEGAL_ADDRESS (700)");
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    graph_drop(graph);
+    rank_tell(self, HOOP_OK, 0);
+}
+
 static char logged[512];
 static atomic_uint log_lines;
 
@@ -418,6 +438,7 @@ static void test_at_once(void **state)
     run(2, call_on_busy_stream);
     run(2, capture_in_threads);
     run(2, replay_at_once);
+    run(2, break_while_copying);
 }
 
 int main(void)

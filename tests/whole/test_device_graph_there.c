@@ -271,6 +271,33 @@ static void wait_for_the_dead(const struct family_self *self)
     rank_tell(self, failed, 0);
 }
 
+/* Rank 0's device fails while the kernel of its graph runs, which thus never ends: all are told,
+ * and nobody waits for the kernel until a time limit. */
+static void break_at_work(const struct family_self *self)
+{
+    const struct scene scene = scene_known(self);
+    delay(SLOW_US);
+    hoop_cu_graph_t graph = capture_sum(&scene, scene.in, scene.out, BYTES);
+    replay(&scene, graph);
+    if (self->rank == 0) {
+        usleep(SLOW_US / 4);
+        break_device(1);
+        (void)hoop_cuda.copy((uintptr_t)scene.log, (uintptr_t)scene.in, 1, scene.stream);
+    }
+    EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 0: ") != NULL);
+    EXPECT(self,
+           strstr(hoop_get_last_error(scene.comm), "CUDA_ERROR_ILLEGAL_ADDRESS (700)") != NULL);
+    if (self->rank != 0) {
+        scene_settle(&scene);
+    }
+    EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_CUDA_ERROR); /* behind the graph's call */
+    EXPECT(self, strstr(hoop_get_last_error(scene.comm), "has not ended") == NULL);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    graph_drop(graph);
+    rank_tell(self, HOOP_OK, 0);
+}
+
 /* Rank 0 runs one graph twice at the same time, the second time while the first waits for rank 1.
  */
 static void replay_at_once(const struct family_self *self)
@@ -336,6 +363,7 @@ static void test_wrong(void **state)
     (void)state;
     run(3, abort_waiting);
     run(2, replay_at_once);
+    run(3, break_at_work);
     run_and_kill(wait_for_the_dead, false);
 }
 
