@@ -91,6 +91,15 @@ static void come_too_late(const struct family_self *self)
     scene_end(&scene);
 }
 
+static hoop_comm_t join_alone(const struct family_self *self)
+{
+    hoop_comm_t comm = NULL;
+    hoop_unique_id_t id;
+    EXPECT(self, hoop_get_unique_id(&id) == HOOP_OK);
+    EXPECT(self, hoop_comm_init_rank(&comm, 1, id, 0) == HOOP_OK);
+    return comm;
+}
+
 /* How often a thread of this process has gone to sleep; 0: there is none of that name. */
 static long sleeps_of(const char *name)
 {
@@ -138,6 +147,37 @@ static void break_waiting(const struct family_self *self)
         EXPECT(self, before > 0 && sleeps_of("hoop-bells") - before < 30);
     }
     scene_end(&scene);
+}
+
+/* A device fails before its stream has come to a call, and the call is let go: memory that other
+ * streams pin is freed with their comm, but not what that call may use. */
+static void break_and_free(const struct family_self *self)
+{
+    struct scene scene = loaded_scene(self), other = scene;
+    size_t bytes = 0, pinned = 0, before = 0;
+    EXPECT(self, hoop_cuda.stream_create(&other.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    other.comm = join(self);
+    use(&bytes, &before);
+    EXPECT(self, reduce(&other, scene.in, scene.out, BYTES) == HOOP_OK);
+    scene_settle(&other);
+    fill_in(&scene, 1, SLOW_US);
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    use(&bytes, &pinned);
+    EXPECT(self,
+           pinned > before); /* a room for `other`; that of `scene` may take another's place */
+    before = pinned;
+    break_device(1);
+    (void)hoop_cuda.copy((uintptr_t)scene.out, (uintptr_t)scene.in, 1, scene.stream);
+    EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    EXPECT(self, hoop_comm_destroy(other.comm) == HOOP_OK);
+    for (int i = 0; i < 10000 && pinned == before; i++) { /* the bells thread lets the call go */
+        scene.comm = join_alone(self);
+        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+        use(&bytes, &pinned);
+    }
+    EXPECT(self, pinned == before - 1);
+    rank_tell(self, HOOP_OK, 0);
 }
 
 /* The device fails in the middle of what rank 1 puts on its stream. */
@@ -222,6 +262,7 @@ static void test_abort(void **state)
     run(2, come_too_late);
     run(3, break_waiting);
     run(2, break_within);
+    run(2, break_and_free);
     run(2, fail_behind);
     setenv("HOOP_TRANSPORT", "tcp", 1);
     run(3, abort_waiting);
