@@ -124,6 +124,7 @@ aim() {
     fi
 }
 
+missing=''
 echo "$statistic of $done_rounds rounds, hoop with -R $memory; best MPI / hoop, out of place, by bytes:"
 echo
 echo "| ranks | collective | $(echo "$sizes" | sed 's/ / | /g') | aims |"
@@ -137,6 +138,9 @@ for n in $ranks; do
                 sort -g | awk -v hoop="$(statistic_of hoop "$n" "$collective" "$row")" '
                     $1 + 0 > 0 && hoop > 0 {printf "%.2f", $1 / hoop; exit}')
             cells="$cells ${ratio:-n/a} |"
+            for who in $peers hoop; do
+                [ -f "$work/$who.$n.$collective.$row" ] || missing="$missing, $who $n $collective $size"
+            done
             awk -v r="${ratio:-0}" -v a="$(aim "$n" "$collective" "$size")" 'BEGIN {exit r >= a}' ||
                 continue
             missed="$missed $size"
@@ -146,3 +150,4 @@ for n in $ranks; do
         echo "| $n | $collective |$cells $verdict |"
     done
 done
+[ -z "$missing" ] || printf '\nNo times, as these failed or took a minute: %s\n' "${missing#, }"
