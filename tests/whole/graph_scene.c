@@ -141,6 +141,13 @@ void assert_spoilt(const struct scene *scene)
     EXPECT(scene->self, out[0] == 0xff && memcmp(out, out + 1, BYTES - 1) == 0);
 }
 
+bool is_busy_since(const struct scene *scene, uint64_t start_ns, unsigned us)
+{
+    const bool busy = is_busy(scene->stream);
+    EXPECT(scene->self, busy || hoop_now_ns() - start_ns >= (uint64_t)us * 1000);
+    return busy;
+}
+
 bool is_busy(hoop_stream_t stream)
 {
     return hoop_cuda.stream_query(stream) == HOOP_CU_NOT_READY;

@@ -60,6 +60,9 @@ void scene_replay_among_calls(const struct scene *scene);
 
 /* Is anything on the stream? */
 bool is_busy(hoop_stream_t stream);
+/* Is what was put on the scene's stream at start_ns, and takes so long, still there? If not the
+ * time must be over: where a test stood still that says nothing. */
+bool is_busy_since(const struct scene *scene, uint64_t start_ns, unsigned us);
 bool are_all(const unsigned char *device, int value, size_t bytes);
 /* Memory from cudaMalloc(). */
 unsigned char *plain(const struct family_self *self, size_t bytes);
