@@ -318,9 +318,11 @@ static size_t board_room(uint32_t n, size_t bytes)
     return board_align(bytes, room > BOARD_ROOM_LEAST_BYTES ? room : BOARD_ROOM_LEAST_BYTES);
 }
 
-static bool board_goes_far(enum hoop_collective collective, size_t bytes)
+static bool board_goes_far(enum hoop_collective collective, size_t bytes, uint32_t sequence)
 {
-    return bytes >= HOOP_BOARD_FAR_BYTES && hoop_collective_is_rooted(collective);
+    const size_t least =
+        sequence < HOOP_BOARD_FAR_AFTER ? HOOP_BOARD_FAR_BYTES : HOOP_BOARD_FAR_LEAST_BYTES;
+    return bytes >= least && hoop_collective_is_rooted(collective);
 }
 
 /* Do so many read what all of them write that what goes round would not stay in a cache? Nobody is
@@ -330,10 +332,11 @@ static bool board_is_wide(enum hoop_collective collective, uint32_t n)
     return n > HOOP_AREA_BYTES / BOARD_CYCLE_BYTES && !hoop_collective_is_rooted(collective);
 }
 
-size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes)
+size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes,
+                        uint32_t sequence)
 {
     const size_t room = board_room(n, bytes), all = room * HOOP_BOARD_SETS;
-    const bool far = board_goes_far(collective, bytes);
+    const bool far = board_goes_far(collective, bytes, sequence);
     size_t most = BOARD_CYCLE_BYTES;
     if (far || board_is_wide(collective, n)) {
         const size_t share = HOOP_AREA_BYTES / hoop_writers(collective, n);
@@ -343,9 +346,10 @@ size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t byte
     return far || most < all ? most : all;
 }
 
-uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes)
+uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes,
+                           uint32_t sequence)
 {
-    return (uint32_t)(hoop_board_cycle(collective, n, bytes) / board_room(n, bytes));
+    return (uint32_t)(hoop_board_cycle(collective, n, bytes, sequence) / board_room(n, bytes));
 }
 
 static enum hoop_collective board_collective(const struct hoop_board *board)
@@ -359,8 +363,8 @@ static enum hoop_collective board_collective(const struct hoop_board *board)
  * overlap the piece of the previous operation, which somebody may still read. */
 static size_t board_next_start(const struct hoop_board *board, size_t bytes)
 {
-    const bool fits =
-        board->end + bytes <= hoop_board_cycle(board_collective(board), board->n, bytes);
+    const bool fits = board->end + bytes <=
+                      hoop_board_cycle(board_collective(board), board->n, bytes, board->sequence);
     return fits || bytes >= board->starts[(board->sequence - 1) % HOOP_BOARD_SETS] ? board->end : 0;
 }
 
@@ -380,10 +384,10 @@ bool hoop_board_has_room(const struct hoop_board *board, size_t bytes, uint32_t 
 void hoop_board_map_area(struct hoop_board *board, uint32_t rank, size_t bytes)
 {
     const enum hoop_collective collective = board_collective(board);
-    if (board_goes_far(collective, bytes)) {
+    if (board_goes_far(collective, bytes, board->sequence)) {
         const uint32_t owner = hoop_board_owner(board, rank);
         board_map(board->areas + (size_t)owner * HOOP_AREA_BYTES, &board->mapped[board->n + owner],
-                  hoop_board_cycle(collective, board->n, bytes));
+                  hoop_board_cycle(collective, board->n, bytes, board->sequence));
     }
 }
 

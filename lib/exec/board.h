@@ -80,8 +80,12 @@
 #define HOOP_AREA_BYTES UINT32_C(2097152)
 #define HOOP_SLABS_BYTES ((size_t)2097152)
 /* Where there is a root nobody writes what it has just read, and pieces from this size on go round
- * in all of an area, or those of several writers in as much together. */
+ * in all of an area, or those of several writers in as much together. Those from the least on do so
+ * only once the comm has made so many operations: it takes 2 ms until pages are there and it is
+ * known which stores are fastest. */
 #define HOOP_BOARD_FAR_BYTES ((size_t)16384)
+#define HOOP_BOARD_FAR_LEAST_BYTES ((size_t)2048)
+#define HOOP_BOARD_FAR_AFTER 16384u
 
 struct hoop_cell {
     _Alignas(HOOP_LINE_BYTES) uint8_t data[HOOP_CELL_DATA_BYTES];
@@ -314,9 +318,12 @@ static inline void *hoop_board_cell(const struct hoop_board *board, uint32_t ran
     return hoop_board_rank(board, rank)->cells[board->sequence % HOOP_BOARD_SETS][c].data;
 }
 
-/* Pieces of this size return to the start of the area after so many bytes; after so many pieces. */
-size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes);
-uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes);
+/* In the operation of this sequence, pieces of this size return to the start of the area after so
+ * many bytes; after so many pieces. */
+size_t hoop_board_cycle(enum hoop_collective collective, uint32_t n, size_t bytes,
+                        uint32_t sequence);
+uint32_t hoop_board_around(enum hoop_collective collective, uint32_t n, size_t bytes,
+                           uint32_t sequence);
 
 /* Maps the first bytes of a rank's slabs into this process, once, so that no later call is slow
  * because it is the first to touch a page. */

@@ -13,7 +13,7 @@ static inline uint8_t *published_at(struct hoop_board *board, size_t brought, ui
     if (brought <= HOOP_CELL_DATA_BYTES) {
         return hoop_board_cell(board, rank, 0);
     }
-    if (brought >= HOOP_BOARD_FAR_BYTES) {
+    if (brought >= HOOP_BOARD_FAR_LEAST_BYTES) {
         hoop_board_map_area(board, rank, brought);
     }
     return hoop_board_area(board, rank);

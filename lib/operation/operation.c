@@ -116,16 +116,16 @@ static void operation_expect(const struct hoop_operation *operation)
 static void operation_publish(struct hoop_operation *operation, uint64_t count, size_t brought)
 {
     const struct hoop_board *board = operation->env.board;
+    const struct hoop_signature *s = &operation->request.signature;
     const uint32_t n = board->n;
-    const enum hoop_collective collective =
-        (enum hoop_collective)operation->request.signature.collective;
-    const size_t block =
-        count * hoop_datatype_bytes((hoop_datatype_t)operation->request.signature.type);
+    const enum hoop_collective collective = (enum hoop_collective)s->collective;
+    const size_t block = count * hoop_datatype_bytes((hoop_datatype_t)s->type);
     const size_t own = hoop_extent_is_each(hoop_collectives[collective].in) ? block : 0;
     const size_t bytes = operation_brings(operation) ? brought : 0;
     bool tries = false;
     if (brought > HOOP_CELL_DATA_BYTES) {
-        tries = hoop_operation_weigh(operation, brought, hoop_board_around(collective, n, brought));
+        tries = hoop_operation_weigh(operation, brought,
+                                     hoop_board_around(collective, n, brought, board->sequence));
     }
     if (__builtin_expect(operation->piece > 0, 0) && !tries) {
         hoop_operation_time_grant(operation);

@@ -119,6 +119,7 @@ struct hoop_operation {
     struct hoop_learned *learned;    /* rank 0's; NULL: nothing yet */
     uint32_t slab_turn;              /* plan.turn of the next operation by slab */
     struct hoop_copies *copies;      /* NULL: nothing yet */
+    bool goes_far;                   /* HOOP_BOARD_FAR_AFTER operations were made */
     struct hoop_copies_row *copied;  /* row of the last timed one until all have told; or NULL */
     uint32_t weighed;                /* sequence of that one, */
     enum hoop_copy copied_how;       /* and how it copied */

@@ -8,6 +8,7 @@
 #include "runtime/copy.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LEARN_MORE 2u /* calls beyond those after which copies return to the same memory */
 
@@ -199,6 +200,11 @@ bool hoop_operation_weigh(struct hoop_operation *operation, uint64_t bytes, uint
     }
     if (operation->copies == NULL) {
         return false;
+    }
+    if (!operation->goes_far && board->sequence >= HOOP_BOARD_FAR_AFTER) {
+        memset(operation->copies, 0, sizeof(*operation->copies)); /* times of nearer pieces */
+        operation->copied = NULL;
+        operation->goes_far = true;
     }
     if (operation->copied != NULL) {
         learn_hear_work(operation, false);

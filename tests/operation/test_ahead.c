@@ -209,7 +209,7 @@ static void test_room(void **state)
     (void)state;
     const uint64_t cells = HOOP_CELL_DATA_BYTES / 8;
     /* of a cycle */
-    const uint64_t tenth = hoop_board_cycle(HOOP_COLL_GATHER, 5, 65536) / 10 / 4096 * 4096 / 8;
+    const uint64_t tenth = hoop_board_cycle(HOOP_COLL_GATHER, 5, 65536, 1) / 10 / 4096 * 4096 / 8;
     check_room(2, 0, (struct call){HOOP_COLL_BROADCAST, 0, 1}, AHEAD, 16);
     check_room(3, 0, (struct call){HOOP_COLL_BROADCAST, 0, cells}, AHEAD, 16);
     check_room(3, 2, (struct call){HOOP_COLL_BROADCAST, 2, 500}, AHEAD, 15);
@@ -286,7 +286,7 @@ static void check_turns(uint32_t n, enum hoop_collective collective, uint64_t co
 {
     struct world world;
     const struct call call = {collective, 0, count};
-    const uint32_t pieces = hoop_board_around(collective, n, count * sizeof(uint64_t));
+    const uint32_t pieces = hoop_board_around(collective, n, count * sizeof(uint64_t), 1);
     const uint32_t further = collective != HOOP_COLL_BROADCAST;
     size_t before[MOST] = {0};
     world_make(&world, n);
@@ -327,11 +327,12 @@ static void test_turns(void **state)
 
 /* Three pieces have room. Where all read what more than eight write it is no more than one area's
  * worth, unless three are. */
-static void check_cycle(enum hoop_collective collective, uint32_t n, size_t bytes)
+static void check_cycle(enum hoop_collective collective, uint32_t n, size_t bytes,
+                        uint32_t sequence)
 {
     const bool wide = n > 8 && !hoop_collective_is_rooted(collective);
-    const size_t cycle = hoop_board_cycle(collective, n, bytes);
-    assert_true(hoop_board_around(collective, n, bytes) >= 3);
+    const size_t cycle = hoop_board_cycle(collective, n, bytes, sequence);
+    assert_true(hoop_board_around(collective, n, bytes, sequence) >= 3);
     assert_true(cycle <= HOOP_AREA_BYTES);
     assert_true(!wide || collective == HOOP_COLL_BARRIER || cycle <= 3 * (bytes + 4096) ||
                 cycle * (n - 1) <= HOOP_AREA_BYTES);
@@ -344,12 +345,15 @@ static void test_cycle(void **state)
     for (uint32_t n = 2; n <= 1000; n += 1 + n / 9) {
         for (size_t bytes = HOOP_CELL_DATA_BYTES + 1; bytes <= HOOP_ONESHOT_MAX_BYTES; bytes *= 2) {
             for (unsigned c = 0; c < HOOP_COLL_ALLTOALLV; c++) {
-                check_cycle((enum hoop_collective)c, n, bytes);
+                check_cycle((enum hoop_collective)c, n, bytes, 1);
+                check_cycle((enum hoop_collective)c, n, bytes, HOOP_BOARD_FAR_AFTER);
             }
         }
     }
-    assert_int_equal(hoop_board_cycle(HOOP_COLL_ALL_REDUCE, 8, 100), HOOP_BOARD_SETS * 4096);
-    assert_int_equal(hoop_board_cycle(HOOP_COLL_ALL_REDUCE, 64, 100), HOOP_BOARD_SETS * 1024);
+    assert_int_equal(hoop_board_cycle(HOOP_COLL_ALL_REDUCE, 8, 100, 1), HOOP_BOARD_SETS * 4096);
+    assert_int_equal(hoop_board_cycle(HOOP_COLL_ALL_REDUCE, 64, 100, 1), HOOP_BOARD_SETS * 1024);
+    assert_true(hoop_board_cycle(HOOP_COLL_REDUCE, 2, 4096, HOOP_BOARD_FAR_AFTER) >
+                hoop_board_cycle(HOOP_COLL_REDUCE, 2, 4096, HOOP_BOARD_FAR_AFTER - 1));
 }
 
 /* ---- Any operations behind each other ------------------------------------------------------- */
@@ -405,6 +409,10 @@ static void test_any(void **state)
         seed = s;
         const uint32_t n = 2 + draw(MOST - 1);
         world_make(&world, n);
+        /* every other time pieces go further from some call on */
+        for (uint32_t r = 0; s % 2 == 0 && r < n; r++) {
+            world.ranks[r].board.sequence = HOOP_BOARD_FAR_AFTER - CALLS / 2;
+        }
         draw_calls(calls, n);
         const uint32_t ahead = run(&world, calls, draw(n));
         most = ahead > most ? ahead : most;
