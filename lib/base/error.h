@@ -60,6 +60,13 @@ const char *hoop_failure_copy(const struct hoop_failure *f);
  */
 hoop_result_t hoop_failure_take(struct hoop_failure *f, hoop_result_t code, int rank);
 
+/* Is it for want of memory or descriptors, or by a system call that failed: a fault of whoever says
+ * it, and of nobody at the other end? */
+static inline bool hoop_result_is_own(hoop_result_t code)
+{
+    return code == HOOP_SYSTEM_ERROR || code == HOOP_OUT_OF_MEMORY;
+}
+
 /* HOOP_OUT_OF_MEMORY for ENOMEM and ENOBUFS, HOOP_TIMEOUT for ETIMEDOUT, else HOOP_SYSTEM_ERROR. */
 hoop_result_t hoop_from_errno(int err);
 

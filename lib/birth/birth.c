@@ -336,7 +336,7 @@ static hoop_result_t births_run_behind(struct hoop_birth *births, size_t count)
             *births[i].ret = births[i].before;
         }
     }
-    if (result == HOOP_OUT_OF_MEMORY || result == HOOP_SYSTEM_ERROR) {
+    if (hoop_result_is_own(result)) {
         births_tell(births, count, NULL);
     }
     for (size_t i = 0; i < count && result != HOOP_IN_PROGRESS; i++) {

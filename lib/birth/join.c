@@ -222,8 +222,8 @@ static hoop_result_t join_prepare(struct hoop_comm *comm, const struct hoop_rost
         .wake_fd = comm->sleeper.wake_fd,
         .naps = &comm->sleeper.naps,
     };
-    uint32_t not = 0;
-    env.on_host = !env.over_links && hoop_board_all_say(&comm->board, HOOP_BOARD_ON_HOST, &not );
+    uint32_t other = 0;
+    env.on_host = !env.over_links && hoop_board_all_say(&comm->board, HOOP_BOARD_ON_HOST, &other);
     for (uint32_t rank = 0; rank < comm->n; rank++) {
         env.one_process &= roster->peers[rank].same_process;
         comm->here += roster->peers[rank].same_process;

@@ -324,7 +324,7 @@ static void endpoint_ready(void *arg, unsigned events)
         hoop_result_t result = hoop_socket_accept(endpoint->fd, &fd);
         const bool nobody = result == HOOP_AGAIN;
         result = result == HOOP_OK ? endpoint_take_in(endpoint, fd) : result;
-        if (result == HOOP_SYSTEM_ERROR || result == HOOP_OUT_OF_MEMORY) {
+        if (hoop_result_is_own(result)) {
             endpoint_starve(endpoint, result);
             return;
         }

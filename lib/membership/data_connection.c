@@ -81,7 +81,7 @@ static void data_hand_over(struct data_link *link, bool sending, struct hoop_con
 static void data_tell_failure(const struct data_link *link, hoop_result_t code, const char *why)
 {
     const struct hoop_member_events *events = &link->member->events;
-    const bool mine = code == HOOP_SYSTEM_ERROR || code == HOOP_OUT_OF_MEMORY;
+    const bool mine = hoop_result_is_own(code);
     const uint32_t me = link->member->join.rank;
     char who[160];
     char where[HOOP_ADDRESS_TEXT_BYTES];

@@ -220,7 +220,7 @@ static void member_closed(void *arg, struct hoop_connection *connection,
     const int pid = (int)hoop_connection_about(connection)->pid;
     hoop_connection_destroy(connection);
     member->connection = NULL;
-    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    const bool mine = hoop_result_is_own(why->code);
     if (member->state == HOOP_MEMBER_IN && mine) {
         struct hoop_failure failure = {.code = HOOP_OK};
         (void)hoop_failure_set(&failure, why->code, (int)member->join.rank,

@@ -229,7 +229,7 @@ static void peer_found(void *arg, struct hoop_connection *connection)
 static void peer_not_found(void *arg, hoop_result_t code, const char *why)
 {
     struct hoop_peer_process *process = arg;
-    const bool here = code == HOOP_SYSTEM_ERROR || code == HOOP_OUT_OF_MEMORY;
+    const bool here = hoop_result_is_own(code);
     char text[HOOP_FAILURE_TEXT_BYTES];
     (void)snprintf(text, sizeof(text), "%s%.300s", here ? "" : "cannot be reached: ", why);
     peer_stop_dialling(process);

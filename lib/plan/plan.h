@@ -43,8 +43,8 @@ struct hoop_reach {
 uint64_t hoop_plan_oneshot_most(const struct hoop_agreement *agreed, uint32_t n,
                                 enum hoop_collective collective);
 
-/* The same for calls that earlier ones granted (cost/learned.h), where ranks do not outnumber CPUs;
- * no more than above where there is no root. */
+/* The same for calls that earlier ones granted (cost/learned.h): 0 without a root, or where ranks
+ * outnumber CPUs. */
 uint64_t hoop_plan_granted_most(const struct hoop_agreement *agreed, uint32_t n,
                                 enum hoop_collective collective);
 

@@ -133,7 +133,7 @@ static void edge_closed(void *arg, struct hoop_connection *connection,
                         const struct hoop_failure *why)
 {
     struct hoop_edge *edge = arg;
-    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    const bool mine = hoop_result_is_own(why->code);
     char who[160];
     (void)connection;
     hoop_edge_describe(edge, who, sizeof(who));

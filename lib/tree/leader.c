@@ -413,7 +413,7 @@ bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
 void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *why)
 {
     struct hoop_leader *leader = edge->leader;
-    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    const bool mine = hoop_result_is_own(why->code);
     char who[160];
     if (leader->state == HOOP_LEADER_RUNNING && edge->number != HOOP_NOBODY) {
         hoop_flood_lose_rank(edge);

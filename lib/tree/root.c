@@ -162,7 +162,7 @@ void hoop_root_lose_machine(struct hoop_edge *edge, const struct hoop_failure *w
 {
     struct hoop_leader *root = edge->leader;
     const uint32_t joined = edge->joined;
-    const bool mine = why->code == HOOP_SYSTEM_ERROR || why->code == HOOP_OUT_OF_MEMORY;
+    const bool mine = hoop_result_is_own(why->code);
     struct hoop_failure failure = {.code = HOOP_OK, .rank = -1};
     char who[160];
     char ranks[96] = "no rank yet";

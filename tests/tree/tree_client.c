@@ -26,6 +26,7 @@ struct client_call {
     const struct hoop_rendezvous *rendezvous;
     const union hoop_frame *frame;
     const int *fd;
+    bool done;
     struct hoop_place leader;
     struct hoop_address address;
     struct hoop_failure failure;
@@ -324,27 +325,21 @@ struct hoop_address serve(const struct hoop_rendezvous *rendezvous)
     return address;
 }
 
-static void call_give_up(void *arg)
+static void call_retire(void *arg)
 {
     const struct client_call *call = arg;
-    hoop_leader_retire(call->rendezvous->name, false);
+    hoop_leader_retire(call->rendezvous->name, call->done);
 }
 
 void give_up(const struct hoop_rendezvous *rendezvous)
 {
     struct client_call call = {.rendezvous = rendezvous};
-    hoop_service_run(call_give_up, &call);
-}
-
-static void call_retire(void *arg)
-{
-    const struct client_call *call = arg;
-    hoop_leader_retire(call->rendezvous->name, true);
+    hoop_service_run(call_retire, &call);
 }
 
 void retire(const struct hoop_rendezvous *rendezvous)
 {
-    struct client_call call = {.rendezvous = rendezvous};
+    struct client_call call = {.rendezvous = rendezvous, .done = true};
     hoop_service_run(call_retire, &call);
     assert_false(is_served(rendezvous));
 }
