@@ -5,6 +5,9 @@
  * Most collectives: a rank takes what it needs from its peers' inputs, slice by slice, and writes
  * only its own output. Then it copies its own block, and waits for those that take from its input.
  *
+ * gather, if the root's output is mapped, too: each rank writes its block there, but for what lies
+ * at the output's edges, which the root takes.
+ *
  * all_reduce and reduce share the folding: rank r reads shard r of all inputs once, in rank order,
  * and writes the result to all outputs, or to the root's.
  *
@@ -149,6 +152,56 @@ static bool direct_take_step(const struct hoop_plan *plan, uint64_t k, struct ho
     return hoop_in_arrival(plan, later, &k, hoop_needing(plan), ret);
 }
 
+/* A gather's copy of what belongs to elements `range` of the output, all from one rank. */
+static struct hoop_step direct_give(const struct hoop_plan *plan, uint32_t source,
+                                    struct hoop_range range)
+{
+    return hoop_step_local(
+        HOOP_LOCAL_COPY, hoop_ref_of(HOOP_SPACE_OUT, plan->root, range.off, range.count),
+        hoop_ref_of(HOOP_SPACE_IN, source, range.off - source * plan->count, range.count));
+}
+
+/* The elements from `from` to `to` that belong to rank. */
+static struct hoop_range direct_block(const struct hoop_plan *plan, uint64_t rank, uint64_t from,
+                                      uint64_t to)
+{
+    const uint64_t off = rank * plan->count, end = off + plan->count;
+    const uint64_t start = off > from ? off : from, stop = end < to ? end : to;
+    return (struct hoop_range){start, stop > start ? stop - start : 0};
+}
+
+static bool direct_give_step(const struct hoop_plan *plan, uint64_t k, struct hoop_step *ret)
+{
+    const bool root = plan->me == plan->root;
+    const uint64_t all = plan->n * plan->count, last = all - plan->tail;
+    const uint64_t block = plan->count > 0 ? plan->count : 1;
+    const struct hoop_range mine = direct_block(plan, plan->me, plan->head, last);
+    if (hoop_in_barrier(&k, ret)) {
+        return true;
+    }
+    if (hoop_in_phase(&k, hoop_parts(mine.count, plan->chunk))) {
+        *ret = direct_give(plan, plan->me, hoop_part(mine, plan->chunk, k));
+        return true;
+    }
+    if (hoop_in_phase(&k, root ? hoop_parts(plan->head, block) : 0)) {
+        *ret = direct_give(plan, (uint32_t)k, direct_block(plan, k, 0, plan->head));
+        return true;
+    }
+    const uint64_t first = last / block; /* whose block the tail begins in */
+    if (hoop_in_phase(&k, root && plan->tail > 0 ? plan->n - first : 0)) {
+        *ret = direct_give(plan, (uint32_t)(first + k), direct_block(plan, first + k, last, all));
+        return true;
+    }
+    if (k == 0) {
+        *ret = hoop_step_barrier(HOOP_LOCAL_ARRIVE);
+    } else {
+        *ret = hoop_step_await(root                          ? HOOP_EVERY
+                               : plan->head + plan->tail > 0 ? plan->root
+                                                             : plan->me);
+    }
+    return k < 2;
+}
+
 /* Piece k of the work of all ranks: one for each block of an input, and of an output. */
 static struct hoop_step direct_act(const struct hoop_plan *plan, uint64_t k)
 {
@@ -191,6 +244,9 @@ bool hoop_direct_step(const struct hoop_plan *plan, uint32_t lane, uint64_t k,
     }
     if (plan->one_acts) {
         return direct_act_step(plan, k, ret);
+    }
+    if (plan->gives) {
+        return direct_give_step(plan, k, ret);
     }
     const bool shares = hoop_row_of(plan)->folds && !hoop_collective_is_blocked(plan->collective);
     return shares ? direct_share_step(plan, k, ret) : direct_take_step(plan, k, ret);

@@ -117,8 +117,8 @@ enum hoop_local_op {
     HOOP_LOCAL_NONE,
     HOOP_LOCAL_ARRIVE,
     HOOP_LOCAL_AWAIT, /* for src.member: HOOP_EVERY, or one rank */
-    /* dst (mine, or a member's SLAB) := src (one member's); by a worker also another member's OUT,
-     * or every member's */
+    /* dst (one member's OUT or SLAB, or mine) := src (one member's, mine if dst is not); by a
+     * worker also every member's OUT, from any member's */
     HOOP_LOCAL_COPY,
     /*
      * dst (one member's) := the fold of every member's src in rank order, or of n contiguous
@@ -186,6 +186,7 @@ struct hoop_plan {
     uint64_t head, tail; /* direct: elements at either end that no peer may write */
     bool at_once;  /* direct: a rank copies its own block with the others, before it arrives */
     bool one_acts; /* direct: `actor` does the work of all ranks */
+    bool gives;    /* direct: in a gather each rank writes its block to the root's output */
     uint32_t actor;
     uint32_t slabs; /* slab: how many chunks a rank's staging memory holds */
     /* slab: how many times two slabs have rotated; in a collective with a root how many chunks went

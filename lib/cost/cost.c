@@ -241,7 +241,9 @@ static struct cost_work cost_memory(const struct hoop_plan *plan, uint64_t block
         return (struct cost_work){.syncs = 1, .moved = brought + copied, .folded = read};
     case HOOP_ALGO_DIRECT:
         return cost_shares(plan) ? (struct cost_work){.syncs = 2, .moved = block, .folded = block}
-                                 : (struct cost_work){.syncs = 2, .moved = copied, .folded = read};
+               : plan->collective == HOOP_COLL_GATHER /* each rank writes its own */
+                   ? (struct cost_work){.syncs = 2, .moved = block}
+                   : (struct cost_work){.syncs = 2, .moved = copied, .folded = read};
     case HOOP_ALGO_CMA:
         return cost_cma(plan, block);
     default:

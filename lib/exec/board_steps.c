@@ -186,14 +186,16 @@ static hoop_result_t board_carry_out(struct hoop_board *board, const struct hoop
  * The rank whose buffers a step accesses, HOOP_EVERY, or this rank, for which no gate is needed.
  * Gates are taken for reads, too: a rank that gives up waits until nobody is in its buffers,
  * because a result read from plain memory that was reused is wrong, and in one process the memory
- * may be unmapped.
+ * may be unmapped. A copy from this rank's own buffer may go to another's.
  */
 static uint32_t board_visits(const struct hoop_board *board, const struct hoop_step *step)
 {
-    if (step->local.src.space > HOOP_SPACE_OUT) {
+    const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
+    if (src->space > HOOP_SPACE_OUT) {
         return board->me;
     }
-    return step->local.op == HOOP_LOCAL_COPY ? step->local.src.member : HOOP_EVERY;
+    const bool gives = src->member == board->me && dst->space == HOOP_SPACE_OUT;
+    return step->local.op != HOOP_LOCAL_COPY ? HOOP_EVERY : gives ? dst->member : src->member;
 }
 
 static hoop_result_t board_given_up(const struct hoop_board *board, struct hoop_failure *failure)

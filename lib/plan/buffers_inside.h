@@ -4,6 +4,9 @@
 
 #include "plan/buffers.h"
 
+/* Generations of plain memory. */
+#define HOOP_BUFFERS_READABLE 0u
+#define HOOP_BUFFERS_UNREADABLE 1u
 #define HOOP_BUFFERS_FRESH 0x80000000u /* a bit of the generation: memory from CUDA */
 
 /* Do others read rank's input? */
@@ -26,6 +29,14 @@ static inline const struct hoop_announce *hoop_buffers_announced(const struct ho
                                                                  uint32_t rank)
 {
     return hoop_board_cell(buffers->board, rank, 0);
+}
+
+/* The i-th word after rank's announcement, which has a device. */
+static inline uint64_t hoop_buffers_word(const struct hoop_buffers *buffers, uint32_t rank,
+                                         size_t i)
+{
+    const uint64_t *cell = hoop_board_cell(buffers->board, rank, 1 + i / HOOP_ANNOUNCE_CELL_WORDS);
+    return cell[i % HOOP_ANNOUNCE_CELL_WORDS];
 }
 
 /* Opens a buffer for this rank's steps; *ret is its address here. HOOP_AGAIN: being requested. */

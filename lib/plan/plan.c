@@ -36,7 +36,7 @@ void hoop_plan_begin(struct hoop_plan *plan, const struct hoop_signature *signat
     plan->count = signature->count;
     plan->chunk = plan->scratch = 0;
     plan->head = plan->tail = 0;
-    plan->one_acts = plan->at_once = false;
+    plan->one_acts = plan->at_once = plan->gives = false;
     plan->actor = plan->root;
     plan->slabs = 2;
     plan->turn = 0;
@@ -387,11 +387,13 @@ static void plan_direct(const struct hoop_reach *reach, struct hoop_plan *plan)
     }
     plan->head = plan_ceil(reach->head_bytes, plan->type_bytes);
     plan->tail = plan_ceil(reach->tail_bytes, plan->type_bytes);
-    if (plan->head >= plan->count) {
-        plan->head = plan->count;
+    plan->gives = reach->gives;
+    const uint64_t count = hoop_out_count(plan, plan->root);
+    if (plan->head >= count) {
+        plan->head = count;
         plan->tail = 0;
-    } else if (plan->tail > plan->count - plan->head) {
-        plan->tail = plan->count - plan->head;
+    } else if (plan->tail > count - plan->head) {
+        plan->tail = count - plan->head;
     }
     plan->chunk = PLAN_SLICE_BYTES / plan->type_bytes;
 }

@@ -31,6 +31,7 @@ struct hoop_reach {
     bool launched;   /* some ranks have launched their calls there */
     uint32_t actor;  /* that rank */
     bool mapped;     /* every rank's buffers can be mapped by all that access them */
+    bool gives;      /* a gather: so can the root's output */
     bool unreadable; /* some rank's plain memory cannot be read by others: no cma */
     uint8_t choice;  /* enum hoop_choice: cma or slab, if both are possible */
     uint8_t grant;   /* enum hoop_grant, for the next calls */

@@ -41,6 +41,18 @@ static bool takes(struct pair pair, uint64_t count, uint32_t n)
     return spreads(pair.algo, n) && (pair.algo != HOOP_ALGO_RING || blocked || count >= n);
 }
 
+/* A gather in which each rank writes to the root's output but for its edges: none, some elements, a
+ * block or more, or all. */
+static void draw_gives(struct hoop_plan *plan)
+{
+    const uint64_t all = plan->n * plan->count;
+    plan->gives = true;
+    plan->head = draw(3) * draw(all + 1) / 2;
+    plan->head = plan->head < all ? plan->head : all;
+    plan->tail = draw(3) * draw(all + 1) / 2;
+    plan->tail = plan->tail < all - plan->head ? plan->tail : all - plan->head;
+}
+
 static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t root, uint64_t count,
                                         uint64_t chunk)
 {
@@ -66,9 +78,13 @@ static struct hoop_interpreter_op op_of(struct pair pair, uint32_t n, uint32_t r
         .at_once = pair.algo == HOOP_ALGO_DIRECT && draw(2) != 0,
         .grid = draw_grid(pair.algo, n),
     };
-    return (struct hoop_interpreter_op){.plan = plan,
-                                        .steps = hoop_algo_steps(pair.collective, pair.algo),
-                                        .in_place = (uint32_t)draw(UINT64_C(1) << 32)};
+    struct hoop_interpreter_op ret = {.plan = plan,
+                                      .steps = hoop_algo_steps(pair.collective, pair.algo),
+                                      .in_place = (uint32_t)draw(UINT64_C(1) << 32)};
+    if (pair.algo == HOOP_ALGO_DIRECT && pair.collective == HOOP_COLL_GATHER && draw(3) != 0) {
+        draw_gives(&ret.plan);
+    }
+    return ret;
 }
 
 /* ---- One collective by one algorithm ------------------------------------------------------ */

@@ -201,6 +201,17 @@ static void check_apart(struct hoop_world *w, uint32_t rank, const struct hoop_s
     }
 }
 
+/* Does a copy go from this rank's input to the root's output, and not to an edge of that? */
+static bool is_given(const struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
+{
+    const struct hoop_plan *plan = &hoop_world_op(w, rank)->plan;
+    const struct hoop_ref *src = &step->local.src, *dst = &step->local.dst;
+    const uint64_t last = w->n * plan->count - plan->tail;
+    return plan->gives && src->space == HOOP_SPACE_IN && src->member == rank &&
+           dst->space == HOOP_SPACE_OUT && dst->member == plan->root && dst->off >= plan->head &&
+           dst->off + dst->count <= last;
+}
+
 void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_step *step)
 {
     uint8_t op = step->local.op;
@@ -212,7 +223,8 @@ void hoop_check_local(struct hoop_world *w, uint32_t rank, const struct hoop_ste
         hoop_world_fail(w, "rank %" PRIu32 ": local part %d", rank, op);
     } else if (op >= HOOP_LOCAL_COPY) {
         struct hoop_ref src = step->local.src;
-        const bool here = op == HOOP_LOCAL_COPY && step->local.dst.space != HOOP_SPACE_SLAB;
+        const bool here = op == HOOP_LOCAL_COPY && step->local.dst.space != HOOP_SPACE_SLAB &&
+                          !is_given(w, rank, step);
         const bool row =
             op == HOOP_LOCAL_REDUCE && src.space == HOOP_SPACE_SLAB && src.member == rank;
         check_ref(w, rank, &step->local.dst, op == HOOP_LOCAL_SPREAD,

@@ -86,6 +86,20 @@ static hoop_result_t add_up(const uint32_t *in, uint32_t *out, hoop_comm_t comm)
     return hoop_all_reduce(in, out, COUNT, HOOP_UINT32, HOOP_SUM, comm, NULL);
 }
 
+/* Half of `out` from each of two ranks, to rank 0. */
+static hoop_result_t collect(const uint32_t *in, uint32_t *out, hoop_comm_t comm)
+{
+    return hoop_gather(in, out, COUNT / 2, HOOP_UINT32, 0, comm, NULL);
+}
+
+/* A call in which rank 1 writes to rank 0's buffer, and what of its input it reads then. */
+struct writes {
+    hoop_result_t (*call)(const uint32_t *in, uint32_t *out, hoop_comm_t comm);
+    size_t read;
+};
+static const struct writes adds_up = {add_up, COUNT / 2 + COUNT / 4};
+static const struct writes collects = {collect, COUNT / 4};
+
 /* ---- A writer that is stuck ----------------------------------------------------------------- */
 
 /*
@@ -109,15 +123,15 @@ static void on_fault(int signal_number)
 }
 /* NOLINTEND(bugprone-signal-handler) */
 
-static void get_stuck(const struct family_self *self, hoop_comm_t comm)
+static void get_stuck(const struct family_self *self, const struct writes *writes, hoop_comm_t comm)
 {
     uint32_t *in = block(self, BYTES), *out = block(self, BYTES);
-    EXPECT(self, add_up(in, out, comm) == HOOP_OK); /* all is mapped now */
+    EXPECT(self, writes->call(in, out, comm) == HOOP_OK); /* all is mapped now */
     stuck.self = self;
-    stuck.page = in + COUNT / 2 + COUNT / 4;
+    stuck.page = in + writes->read;
     EXPECT(self, signal(SIGSEGV, on_fault) != SIG_ERR);
     EXPECT(self, mprotect(stuck.page, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE) == 0);
-    const hoop_result_t result = add_up(in, out, comm);
+    const hoop_result_t result = writes->call(in, out, comm);
     rank_tell(self, (int)result, 0);
     await_parent(self);
 }
@@ -142,15 +156,15 @@ static uint64_t damaged(const uint32_t *buffer)
 static void rank_of_stuck_writer(const struct family_self *self, const void *arg)
 {
     hoop_comm_t comm = join(self, 2, self->rank, 300);
-    (void)arg;
+    const struct writes *writes = arg;
     if (self->rank == 1) {
-        get_stuck(self, comm);
+        get_stuck(self, writes, comm);
         return;
     }
     uint32_t *in = block(self, BYTES), *out = block(self, BYTES);
-    EXPECT(self, add_up(in, out, comm) == HOOP_OK);
+    EXPECT(self, writes->call(in, out, comm) == HOOP_OK);
     no_more_files();
-    const hoop_result_t result = add_up(in, out, comm);
+    const hoop_result_t result = writes->call(in, out, comm);
     for (size_t i = 0; i < COUNT; i++) {
         out[i] = (uint32_t)(i ^ 0x5aa5c33cu);
     }
@@ -160,11 +174,10 @@ static void rank_of_stuck_writer(const struct family_self *self, const void *arg
 }
 
 /* Nothing is written to a buffer that was given back, even if its owner has no descriptor left. */
-static void test_stuck_writer(void **state)
+static void run_stuck_writer(const struct writes *writes)
 {
-    (void)state;
     struct family family;
-    rank_start_all(&family, 2, rank_of_stuck_writer, NULL, PATIENCE_MS);
+    rank_start_all(&family, 2, rank_of_stuck_writer, writes, PATIENCE_MS);
     introduce(&family, 0, 1);
     const pid_t writer = family.ranks[1].pid;
     (void)rank_hear(&family, 1); /* it is about to stop */
@@ -174,6 +187,13 @@ static void test_stuck_writer(void **state)
     tell(&family, 0);
     assert_int_equal(rank_hear(&family, 0).value, 0);
     family_finish(&family);
+}
+
+static void test_stuck_writer(void **state)
+{
+    (void)state;
+    run_stuck_writer(&adds_up);
+    run_stuck_writer(&collects);
 }
 
 /* ---- One block, two comms -------------------------------------------------------------------- */
@@ -195,7 +215,7 @@ static void rank_of_two_comms(const struct family_self *self, const void *arg)
 {
     (void)arg;
     if (self->rank == 1) {
-        get_stuck(self, join(self, 2, 1, 300));
+        get_stuck(self, &adds_up, join(self, 2, 1, 300));
         return;
     }
     if (self->rank == 2) {
