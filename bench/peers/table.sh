@@ -4,9 +4,9 @@
 #     table.sh MPI_DIR BUILD_DIR [-r rounds] [-R 0|1|2] [-n "2 4"] [-c "all_reduce ..."] [-p "impi ..."] [-m]
 #              [-b none|core]
 #
-# MPI_DIR was made by make-mpi-env.sh. In each round every program runs once over the small sizes, with many
-# iterations, and once over the others. The table has the ratio of medians out of place, best MPI / hoop; above 1
-# hoop is faster. Rounds are skipped while other work runs, unless QUIET=0 is set. -p: only these MPIs (MPICH takes
+# MPI_DIR was made by make-mpi-env.sh. In each round every program runs over the small sizes, over one of the middle,
+# and over the large ones, each for at least 10 ms before it counts. The table has the ratio of medians out of place,
+# best MPI / hoop; above 1 hoop is faster. Rounds are skipped while other work runs, unless QUIET=0 is set. -p: only these MPIs (MPICH takes
 # minutes if ranks outnumber CPUs). -m: the fastest round of each side, which is meaningful even on a busy machine.
 # -b: hooprun's --bind-to (none); Intel MPI binds its ranks, as core does, MPICH none, Open MPI if each has a CPU.
 # Sizes are in bytes, for collectives with parts of all parts together: 64 has a float for each of 16 ranks. Aims:
@@ -86,12 +86,13 @@ measure_range() {
     hoop "$1" "$2" "$3" | take hoop "$1" "$2" "$4"
 }
 
-# measure RANKS COLLECTIVE: the smallest sizes, of less than a microsecond, for longer than a core takes to wake up.
+# measure RANKS COLLECTIVE: for so long that the first 10 ms, in which cores wake up and pages are met, do not count.
 measure() {
-    many='-n 50000 -w 20000' few='-n 200 -w 20'
-    [ "$1" -le "$(nproc)" ] || many='-n 2000 -w 200' few='-n 60 -w 10'
-    measure_range "$1" "$2" "-b 64 -e 4096 -f 8 $many" 1
-    measure_range "$1" "$2" "-b 32768 -e 2097152 -f 8 $few" 4
+    small='-n 50000 -w 20000' middle='-n 10000 -w 3000' large='-n 1000 -w 200'
+    [ "$1" -le "$(nproc)" ] || small='-n 2000 -w 2000' middle='-n 2000 -w 500' large='-n 300 -w 60'
+    measure_range "$1" "$2" "-b 64 -e 4096 -f 8 $small" 1
+    measure_range "$1" "$2" "-b 32768 -e 32768 $middle" 4
+    measure_range "$1" "$2" "-b 262144 -e 2097152 -f 8 $large" 5
 }
 
 done_rounds=0
