@@ -17,6 +17,7 @@
 
 /* Bytes per call; the kernel moves at most 2 GiB. */
 #define PROCESS_READ_MOST ((size_t)1 << 30)
+#define PROCESS_PATH_BYTES 1024
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static uint64_t process_id;
@@ -285,6 +286,104 @@ static void thread_set_stack(pthread_attr_t *attributes)
     if (pthread_attr_getstacksize(attributes, &bytes) == 0 && bytes < THREAD_STACK_BYTES) {
         (void)pthread_attr_setstacksize(attributes, THREAD_STACK_BYTES);
     }
+}
+
+bool hoop_process_read_line(const char *path, char *ret_line, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    const bool got = file != NULL && fgets(ret_line, (int)bytes, file) != NULL;
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (got) {
+        ret_line[strcspn(ret_line, "\n")] = '\0';
+    }
+    return got;
+}
+
+/* The first line of a file of this cgroup; false: there is none. */
+static bool process_read_group(const char *group, const char *name, char ret_line[64])
+{
+    char path[PROCESS_PATH_BYTES + 32];
+    const int length = snprintf(path, sizeof(path), "%s/%s", group, name);
+    return (size_t)length < sizeof(path) && hoop_process_read_line(path, ret_line, 64);
+}
+
+/* The quota that is set on this cgroup itself. */
+static uint32_t process_group_quota(const char *group)
+{
+    char quota[64], period[64];
+    char *rest = period;
+    long cpus = 0;
+    if (process_read_group(group, "cpu.max", quota)) { /* "max 100000", "150000 100000" */
+        rest = quota + strcspn(quota, " ");
+    } else if (!process_read_group(group, "cpu.cfs_quota_us", quota) || /* "-1", "150000" */
+               !process_read_group(group, "cpu.cfs_period_us", period)) {
+        return UINT32_MAX;
+    }
+    const long quota_us = strtol(quota, NULL, 10), period_us = strtol(rest, NULL, 10);
+    if (quota_us > 0 && period_us > 0) {
+        cpus = (quota_us - 1) / period_us + 1;
+    }
+    return cpus > 0 && cpus < UINT32_MAX ? (uint32_t)cpus : UINT32_MAX;
+}
+
+/* The least quota on the way up to `root`. */
+static uint32_t process_least_quota(const char *root, const char *group)
+{
+    char path[PROCESS_PATH_BYTES];
+    uint32_t least = process_group_quota(root);
+    (void)snprintf(path, sizeof(path), "%s%s", root, group);
+    while (strlen(path) > strlen(root)) {
+        const uint32_t quota = process_group_quota(path);
+        least = quota < least ? quota : least;
+        *strrchr(path, '/') = '\0';
+    }
+    return least;
+}
+
+/* Is "cpu" one of these, as in "cpu,cpuacct"? */
+static bool process_has_cpu(const char *controllers)
+{
+    const char *at = controllers;
+    size_t length = strcspn(at, ",");
+    while (at[length] != '\0' && (length != 3 || strncmp(at, "cpu", 3) != 0)) {
+        at += length + 1;
+        length = strcspn(at, ",");
+    }
+    return length == 3 && strncmp(at, "cpu", 3) == 0;
+}
+
+/* The quota by one line of the list: "0::/a/b" of version 2, "4:cpu,cpuacct:/a/b" of version 1. */
+static uint32_t process_line_quota(char *line, const char *root)
+{
+    char folder[PROCESS_PATH_BYTES / 2];
+    char *controllers = strchr(line, ':');
+    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+    if (group == NULL) {
+        return UINT32_MAX;
+    }
+    *group++ = '\0';
+    controllers++;
+    group[strcspn(group, "\n")] = '\0';
+    const bool first = process_has_cpu(controllers);
+    (void)snprintf(folder, sizeof(folder), "%s%s", root, first ? "/cpu" : "");
+    return first || controllers[0] == '\0' ? process_least_quota(folder, group) : UINT32_MAX;
+}
+
+uint32_t hoop_process_cpu_quota(const char *groups, const char *root)
+{
+    char line[PROCESS_PATH_BYTES / 2];
+    uint32_t least = process_group_quota(root);
+    FILE *file = fopen(groups, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        const uint32_t quota = process_line_quota(line, root);
+        least = quota < least ? quota : least;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return least;
 }
 
 int hoop_thread_spawn(void *(*body)(void *arg), void *arg)

@@ -62,6 +62,17 @@ uint64_t hoop_process_own_start_time(void);
  * everything that it had open is closed, and its devices do no more work for it. */
 bool hoop_process_is_over(int pid);
 
+/* The first line of a file, without its end. */
+bool hoop_process_read_line(const char *path, char *ret_line, size_t bytes);
+
+/*
+ * The least CPU quota of the cgroups in this list (/proc/self/cgroup) and of all above them, in
+ * whole CPUs, rounded up; UINT32_MAX: none. root: where version 2 is mounted, and version 1 in
+ * folders for its controllers. A container may not see all of a path: the topmost cgroup is then
+ * its own.
+ */
+uint32_t hoop_process_cpu_quota(const char *groups, const char *root);
+
 /* Starts a detached thread with all signals blocked: they are the program's. 0 or an errno. */
 int hoop_thread_spawn(void *(*body)(void *arg), void *arg);
 /* HOOP_SYSTEM_ERROR for the errno that hoop_thread_spawn() returned; thread: its name. */

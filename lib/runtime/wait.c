@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "runtime/process.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -98,40 +99,6 @@ void hoop_membarrier(void)
 
 /* ---- CPUs ----------------------------------------------------------------------------------- */
 
-/* The first line of a file that starts with `begin`. */
-static bool wait_read_line(const char *path, const char *begin, char *ret_line, int bytes)
-{
-    FILE *file = fopen(path, "re");
-    bool found = false;
-    while (file != NULL && !found && fgets(ret_line, bytes, file) != NULL) {
-        found = strncmp(ret_line, begin, strlen(begin)) == 0;
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return found;
-}
-
-/* CPU quota of this process's own cgroup, rounded up to whole CPUs; 0: none. */
-static uint32_t wait_cgroup_cpus(void)
-{
-    static const char root[] = "/sys/fs/cgroup/cpu.max";
-    char line[256], path[512] = "";
-    char *end = NULL;
-    if (wait_read_line("/proc/self/cgroup", "0::/", line, sizeof(line))) {
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", line + 3);
-    }
-    if (!wait_read_line(path, "", line, sizeof(line)) &&
-        !wait_read_line(root, "", line, sizeof(line))) {
-        return 0;
-    }
-    const unsigned long quota = strtoul(line, &end, 10);
-    const unsigned long period = strtoul(end, NULL, 10);
-    const bool limited = end != line && quota > 0 && period > 0;
-    return limited ? (uint32_t)((quota + period - 1) / period) : 0;
-}
-
 /* FNV-1a. */
 static uint64_t wait_digest(uint64_t digest, const void *bytes, size_t count)
 {
@@ -147,7 +114,7 @@ static uint64_t wait_kernel(void)
 {
     char boot[64] = "";
     struct utsname names = {.nodename = ""};
-    if (!wait_read_line("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot))) {
+    if (!hoop_process_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot))) {
         (void)uname(&names);
     }
     const uint64_t digest = wait_digest(UINT64_C(0xcbf29ce484222325), boot, strlen(boot));
@@ -160,7 +127,7 @@ static uint64_t cpus_kernel;
 
 static void cpus_read(void)
 {
-    cpus_of_cgroup = wait_cgroup_cpus();
+    cpus_of_cgroup = hoop_process_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     cpus_kernel = wait_kernel();
 }
 
@@ -174,7 +141,7 @@ struct hoop_cpus hoop_cpus_usable(uint32_t local_n)
         ret.count = (uint32_t)CPU_COUNT(&allowed);
         ret.set = wait_digest(cpus_kernel, &allowed, sizeof(allowed));
     }
-    if (cpus_of_cgroup > 0 && cpus_of_cgroup < ret.count) {
+    if (cpus_of_cgroup < ret.count) {
         ret.count = cpus_of_cgroup;
         ret.set = 0;
     }

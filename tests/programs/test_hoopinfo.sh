@@ -79,16 +79,24 @@ for file in "$work/new/" "$work/$(printf '%0249d' 0)"; do
     says err '/: expected the name of a file$|0: File name too long$'
     grep -q 'up to 30 s' "$work/err" && fail "it measures before it refuses"
 done
-# The CPU limit, as the library looks for it: in the topmost cgroup if this one's cannot be read.
+# The CPU limit, as the library looks for it: the least of this cgroup and those above it, as far as
+# they can be read. The file that is written, its text, and what is said.
 # shellcheck disable=SC2016
 limit='mount -t tmpfs none /sys/fs/cgroup && mount -t tmpfs none /proc && mkdir /proc/self &&
-    echo 0::/deep >/proc/self/cgroup || exit 9
-    [ -z "$1" ] || echo "$1" >/sys/fs/cgroup/cpu.max
+    printf "4:cpuset,cpu:/box/in\n0::/deep/own\n" >/proc/self/cgroup &&
+    mkdir -p /sys/fs/cgroup/deep /sys/fs/cgroup/cpu/box || exit 9
+    cd /sys/fs/cgroup && echo "$2" >"$1"
+    echo 100000 >cpu/box/cpu.cfs_period_us
     exec "$0"'
-if unshare -m sh -c "$limit" "$hoopinfo" '' >/dev/null 2>&1; then
-    for case in '=unknown' 'max 100000=no limit' '150000 100000=1.50 CPUs'; do
-        run 0 unshare -m sh -c "$limit" "$hoopinfo" "${case%=*}"
-        says out "cgroup +${case#*=}\$"
+if unshare -m sh -c "$limit" "$hoopinfo" none '' >/dev/null 2>&1; then
+    for case in 'none  unknown' 'cpu.max max 100000 no limit' 'cpu.max 150000 100000 1.50 CPUs' \
+                'deep/cpu.max 150000 100000 1.50 CPUs' 'cpu/box/cpu.cfs_quota_us -1 no limit' \
+                'cpu/box/cpu.cfs_quota_us 50000 0.50 CPUs'; do
+        said=$(echo "$case" | grep -oE '(unknown|no limit|[0-9.]+ CPUs)$')
+        file=${case%% *}
+        text=${case#"$file "}
+        run 0 unshare -m sh -c "$limit" "$hoopinfo" "$file" "${text%" $said"}"
+        says out "cgroup +$said\$"
     done
 fi
 # Children can be waited for although SIGCHLD is ignored at the start, which dash's trap cannot do.

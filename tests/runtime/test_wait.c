@@ -1,15 +1,19 @@
 /* How long a wait spins depends on what ended earlier spins; a thread that has work does not yield,
  * but looks; and two threads that hand one CPU to each other are separated. */
 #include "base/clock.h"
+#include "runtime/process.h"
 #include "runtime/wait.h"
+#include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -224,6 +228,65 @@ static void test_usable(void **state)
     assert_true(three.set != two.set || three.set == 0);
 }
 
+/* Writes a file of a tree below `root`, with the folders that it needs. */
+static void put(const char *root, const char *name, const char *text)
+{
+    char path[512];
+    (void)snprintf(path, sizeof(path), "%s/%s", root, name);
+    for (char *at = path + strlen(root) + 1; (at = strchr(at, '/')) != NULL; *at++ = '/') {
+        *at = '\0';
+        (void)mkdir(path, 0700);
+    }
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int drop(const char *path, const struct stat *about, int kind, struct FTW *at)
+{
+    (void)about, (void)kind, (void)at;
+    return remove(path);
+}
+
+/* The quota of a process in these cgroups. */
+static uint32_t quota(const char *root, const char *groups)
+{
+    char path[512];
+    put(root, "groups", groups);
+    (void)snprintf(path, sizeof(path), "%s/groups", root);
+    return hoop_process_cpu_quota(path, root);
+}
+
+/* A quota counts on whatever level it is set, in either version of cgroups. */
+static void test_quota(void **state)
+{
+    char root[] = "/tmp/hoop-quota-XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(hoop_process_cpu_quota("/no/such", root), UINT32_MAX);
+    put(root, "cpu.max", "900000 100000\n");
+    assert_int_equal(hoop_process_cpu_quota("/no/such", root), 9);
+    put(root, "pod/cpu.max", "150000 100000\n");
+    put(root, "pod/one/cpu.max", "max 100000\n");
+    put(root, "pod/two/cpu.max", "50000 100000\n");
+    put(root, "free/cpu.max", "max 100000\n");
+    assert_int_equal(quota(root, "0::/pod/one\n"), 2);
+    assert_int_equal(quota(root, "0::/pod/two\n"), 1);
+    assert_int_equal(quota(root, "0::/pod/three/unseen\n"), 2);
+    assert_int_equal(quota(root, "0::/free\n"), 9);
+    assert_int_equal(quota(root, "0::/\n"), 9);
+    assert_int_equal(quota(root, "1:name=systemd:/pod\n2:cpuset:/pod\n3:cpuacct:/pod\n"), 9);
+    put(root, "cpu/box/cpu.cfs_quota_us", "300000\n");
+    put(root, "cpu/box/cpu.cfs_period_us", "100000\n");
+    put(root, "cpu/box/in/cpu.cfs_quota_us", "-1\n");
+    put(root, "cpu/box/in/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(quota(root, "4:cpu,cpuacct:/box/in\n0::/\n"), 3);
+    assert_int_equal(quota(root, "0::/pod\n4:cpuset,cpu:/box/in\n"), 2);
+    assert_int_equal(quota(root, "cpu\n:\n4:cpuset:/box/in\n4:cpuacct,cpuset:/box\n"), 9);
+    assert_int_equal(nftw(root, drop, 4, FTW_DEPTH | FTW_PHYS), 0);
+}
+
 /* hoop_cpus_shared_by() for the ranks of one machine, each with {set, count, local_n}. */
 static uint32_t shared_by(uint32_t n, const struct hoop_cpus *given)
 {
@@ -265,7 +328,8 @@ int main(void)
         cmocka_unit_test(test_met),    cmocka_unit_test(test_in_vain),
         cmocka_unit_test(test_yields), cmocka_unit_test(test_naps),
         cmocka_unit_test(test_looks),  cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_usable), cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_usable), cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

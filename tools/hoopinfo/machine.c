@@ -65,26 +65,74 @@ static void add_system(struct facts *facts)
     facts_add(facts, "system", "distribution", "%.*s", (int)strcspn(bare, "\""), bare);
 }
 
-/* The limit of this cgroup (v2), or else of the topmost that is seen here, as the library reads it.
- * "max 100000" is no limit, "150000 100000" is 1.5 CPUs. */
-static void add_quota(struct facts *facts)
+/* The limits of cgroups, as far as they can be read. */
+struct quota {
+    bool known;
+    double least; /* in CPUs; 0: none */
+};
+
+/* Reads a cgroup's own limit: "max 100000" is none, "150000 100000" is 1.5 CPUs; version 1 has two
+ * files for that, and -1 is none. */
+static void quota_read(struct quota *quota, const char *group)
 {
-    char group[256];
-    char path[320];
-    char text[64];
-    file_line("/proc/self/cgroup", "0::", group, sizeof(group));
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", group);
+    char path[640], text[64], second[64] = "";
+    char *end = NULL;
+    snprintf(path, sizeof(path), "%s/cpu.max", group);
     file_line(path, "", text, sizeof(text));
     if (text[0] == 0) {
-        file_line("/sys/fs/cgroup/cpu.max", "", text, sizeof(text));
+        snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", group);
+        file_line(path, "", text, sizeof(text));
+        snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", group);
+        file_line(path, "", second, sizeof(second));
     }
-    char *end = NULL;
-    const double quota = strtod(text, &end);
-    const double period = end != text ? strtod(end, NULL) : 0.0;
-    if (period > 0.0) {
-        facts_add(facts, "cpus", "cgroup", "%.2f CPUs", quota / period);
+    const double time = strtod(text, &end);
+    const double period = strtod(second[0] != 0 ? second : end, NULL);
+    const double cpus = time > 0.0 && period > 0.0 ? time / period : 0.0;
+    quota->known |= text[0] != 0;
+    quota->least = cpus > 0.0 && (quota->least <= 0.0 || cpus < quota->least) ? cpus : quota->least;
+}
+
+/* Reads those of a line of /proc/self/cgroup, "0::/a/b" or "4:cpu,cpuacct:/a/b", and of all above
+ * that are seen here. */
+static void quota_read_line(struct quota *quota, char *line)
+{
+    char path[576];
+    char *controllers = strchr(line, ':');
+    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+    if (group == NULL) {
+        return;
+    }
+    *group++ = 0;
+    *controllers = ',';
+    const bool second = controllers[1] == 0;
+    const char *cpu = strstr(controllers, ",cpu");
+    while (cpu != NULL && cpu[4] != ',' && cpu[4] != 0) {
+        cpu = strstr(cpu + 1, ",cpu");
+    }
+    const char *root = second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
+    snprintf(path, sizeof(path), "%s%.*s", root, (int)strcspn(group, "\n"), group);
+    for (; (second || cpu != NULL) && strlen(path) >= strlen(root); *strrchr(path, '/') = 0) {
+        quota_read(quota, path);
+    }
+}
+
+/* The least limit of this process's cgroups and of those above them, as the library reads it. */
+static void add_quota(struct facts *facts)
+{
+    struct quota quota = {.least = 0.0};
+    char line[512];
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    quota_read(&quota, "/sys/fs/cgroup");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        quota_read_line(&quota, line);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (quota.least > 0.0) {
+        facts_add(facts, "cpus", "cgroup", "%.2f CPUs", quota.least);
     } else {
-        facts_add(facts, "cpus", "cgroup", "%s", text[0] != 0 ? "no limit" : "unknown");
+        facts_add(facts, "cpus", "cgroup", "%s", quota.known ? "no limit" : "unknown");
     }
 }
 
