@@ -132,6 +132,19 @@ static void test_time_for_the_news(void **state)
     hoop_run_finish(&run);
 }
 
+/* What tells the other machines that the program cannot run ends with the job's time, too. */
+static void test_time_to_tell(void **state)
+{
+    (void)state;
+    struct hoop_run run;
+    variable_set("HOOP_INSECURE", "1");
+    assert_int_equal(RUN(&run, "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1",
+                         "-n", "2", "--timeout", "0.2", "--grace", "0.1", "/no/such/program"),
+                     127);
+    assert_says(run.err, "hooprun: the job did not end within 0.2 s: stopping it\n");
+    hoop_run_finish(&run);
+}
+
 /* ---- Secrets -------------------------------------------------------------------------------- */
 
 static void test_secret_passed_on(void **state)
@@ -327,6 +340,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_names_of_torchrun, secrets_clear),
         cmocka_unit_test_setup(test_ranks_named, secrets_clear),
         cmocka_unit_test_setup(test_time_for_the_news, secrets_clear),
+        cmocka_unit_test_setup(test_time_to_tell, secrets_clear),
         cmocka_unit_test_setup(test_secret_passed_on, secrets_clear),
         cmocka_unit_test_setup(test_secret_of_one_machine, secrets_clear),
         cmocka_unit_test_setup(test_secret_unseen, secrets_clear),

@@ -107,6 +107,15 @@ void hooprun_attempt_stop(struct hooprun_attempt *attempt)
     attempt->stop_sent = true;
 }
 
+void hooprun_attempt_expire(struct hooprun_attempt *attempt)
+{
+    const int64_t until = hooprun_now_ms() + attempt->options->grace_ms;
+    hooprun_attempt_stop(attempt);
+    if (attempt->phase == PHASE_END && until < attempt->phase_until) {
+        attempt->phase_until = until;
+    }
+}
+
 /* ---- Ranks that ended ----------------------------------------------------------------------- */
 
 /* How many processes of this machine, in any cgroup, the kernel has killed for lack of memory. */
@@ -374,6 +383,12 @@ int64_t hooprun_attempt_until(const struct hooprun_attempt *attempt)
 bool hooprun_attempt_running(const struct hooprun_attempt *attempt)
 {
     return attempt->phase == PHASE_RUN;
+}
+
+bool hooprun_attempt_may_expire(const struct hooprun_attempt *attempt)
+{
+    const bool ending = attempt->phase == PHASE_LINGER || attempt->phase == PHASE_END;
+    return attempt->phase == PHASE_RUN || (ending && attempt_has_stand_ins(attempt));
 }
 
 bool hooprun_attempt_over(const struct hooprun_attempt *attempt)

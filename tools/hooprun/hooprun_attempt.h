@@ -46,8 +46,10 @@ void hooprun_attempt_signal(struct hooprun_attempt *attempt, int sig);
 /* The same for a signal that should end them: failures are not reported from now on. */
 void hooprun_attempt_interrupt(struct hooprun_attempt *attempt, int sig);
 
-/* Ends all: with SIGTERM, and SIGKILL after the grace; or with SIGKILL at once. */
+/* Ends all: with SIGTERM, and SIGKILL after the grace, also for what joins in place of ranks that
+ * could not start if the job's time is over; or with SIGKILL at once. */
 void hooprun_attempt_stop(struct hooprun_attempt *attempt);
+void hooprun_attempt_expire(struct hooprun_attempt *attempt);
 void hooprun_attempt_kill(struct hooprun_attempt *attempt);
 
 /*
@@ -57,7 +59,8 @@ void hooprun_attempt_kill(struct hooprun_attempt *attempt);
 void hooprun_attempt_step(struct hooprun_attempt *attempt);
 int64_t hooprun_attempt_until(const struct hooprun_attempt *attempt);
 
-bool hooprun_attempt_running(const struct hooprun_attempt *attempt); /* in phase RUN */
+bool hooprun_attempt_running(const struct hooprun_attempt *attempt);    /* in phase RUN */
+bool hooprun_attempt_may_expire(const struct hooprun_attempt *attempt); /* it may last for long */
 bool hooprun_attempt_over(const struct hooprun_attempt *attempt);
 
 /*

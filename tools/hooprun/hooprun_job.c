@@ -153,8 +153,8 @@ static void job_advance(struct job *job)
     if (!job->flushing) {
         hooprun_attempt_step(job->attempt);
         job_judge(job);
-        if (hooprun_attempt_running(job->attempt) && job_time_over(job)) {
-            hooprun_attempt_stop(job->attempt);
+        if (hooprun_attempt_may_expire(job->attempt) && job_time_over(job)) {
+            hooprun_attempt_expire(job->attempt);
         }
         if (hooprun_attempt_over(job->attempt)) {
             job_close_attempt(job);
@@ -174,7 +174,8 @@ static void job_advance(struct job *job)
 static int job_wait_ms(const struct job *job)
 {
     int64_t until = hooprun_attempt_until(job->attempt);
-    if ((hooprun_attempt_running(job->attempt) || job->flushing) && job->job_until < until) {
+    const bool may_expire = hooprun_attempt_may_expire(job->attempt) || job->flushing;
+    if (may_expire && job->job_until < until) {
         until = job->job_until;
     }
     if (job->flushing && job->flush_until < until) {
