@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -180,7 +182,13 @@ static void cifar(void **state)
         assert_int_equal(dataset.pixels[3072 + at], records[RECORD + 1 + at % 3 * 1024 + at / 3]);
     }
     dataset_close(&dataset);
+    put("data_batch_4.bin", records, RECORD);
+    refused(true, "data_batch_4.bin: 1 images, in the files before 2 each");
+    put("data_batch_4.bin", records, sizeof(records));
     refused(false, "test_batch.bin: No such file");
+    assert_int_equal(mkdir(in_folder("test_batch.bin"), 0700), 0);
+    refused(false, "test_batch.bin: Is a directory");
+    assert_int_equal(rmdir(in_folder("test_batch.bin")), 0);
     put("test_batch.bin", records, RECORD + 100);
     refused(false, "truncated: 100 bytes of image 1, which has 3073");
     put("test_batch.bin", records, 0);
@@ -188,6 +196,14 @@ static void cifar(void **state)
     records[RECORD] = 77;
     put("test_batch.bin", records, sizeof(records));
     refused(false, "label 77 of image 1, expected 0 to 9");
+}
+
+static int synced; /* how many files */
+
+int fsync(int fd)
+{
+    synced++;
+    return (int)syscall(SYS_fsync, fd);
 }
 
 /* Files in which the digits are written, and the digits themselves. */
@@ -215,6 +231,7 @@ static void digits(void **state)
     assert_true(idx_write(path, pixels[0], 4, 28, 28, &problem));
     snprintf(path, sizeof(path), "%s", in_folder("t10k-labels-idx1-ubyte"));
     assert_true(idx_write(path, labels, 4, 0, 0, &problem));
+    assert_int_equal(synced, 2); /* before they get their names */
     assert_true(dataset_open(&dataset, folder, false, 0, &problem));
     assert_memory_equal(dataset.pixels, pixels, sizeof(pixels));
     assert_memory_equal(dataset.labels, labels, sizeof(labels));

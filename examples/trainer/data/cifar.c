@@ -67,7 +67,9 @@ static bool cifar_file(struct dataset *dataset, const char *path, struct problem
                    ? cifar_record(dataset, record, path, problem)
                    : problem_say(problem, "%s: oversized: more than %d images", path, FILE_MOST);
     }
-    if (good && (got > 0 || records == 0)) {
+    if (good && ferror(file)) {
+        good = problem_say(problem, "%s: %s", path, strerror(errno));
+    } else if (good && (got > 0 || records == 0)) {
         good = problem_say(problem, "%s: truncated: %zu bytes of image %d, which has %zu", path,
                            got, records, RECORD);
     }
@@ -85,11 +87,19 @@ bool cifar_read(struct dataset *dataset, const char *folder, bool train, struct 
         return problem_say(problem, "%s: no memory for %zu images", folder, most);
     }
     char path[4096];
+    int first = 0; /* how many images the first file has */
     const bool inside = cifar_inside(folder);
     for (int part = train ? 1 : 0; part <= (train ? FILES : 0); part++) {
         cifar_path(path, sizeof(path), folder, inside, part);
+        const int before = dataset->count;
         if (!cifar_file(dataset, path, problem)) {
             return false;
+        }
+        const int images = dataset->count - before; /* as many in each: else one is incomplete */
+        first = before == 0 ? images : first;
+        if (images != first) {
+            return problem_say(problem, "%s: %d images, in the files before %d each", path, images,
+                               first);
         }
     }
     return true;

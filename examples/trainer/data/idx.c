@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "data/formats.h"
@@ -157,6 +158,8 @@ bool idx_write(const char *path, const uint8_t *data, int count, int height, int
         good = putc((int)(numbers[i / 4] >> (24 - 8 * (i % 4)) & 0xff), file) != EOF;
     }
     good = good && fwrite(data, 1, bytes, file) == bytes;
+    /* Else the name could be on disk and the data not, after a loss of power. */
+    good = good && fflush(file) == 0 && fsync(fileno(file)) == 0;
     good = (file == NULL || fclose(file) == 0) && good;
     return (good && rename(beside, path) == 0) ||
            problem_say(problem, "%s cannot be written: %s", path, strerror(errno));
