@@ -270,6 +270,26 @@ static void overlap(const struct bench *bench)
     refuse("damaged: its tensors do not fill its");
 }
 
+/* A tensor with its dimensions in another order, as of another layout. */
+static void other_shape(const struct bench *bench)
+{
+    char header[4096] = "";
+    int rows = 0, columns = 0, end = 0;
+    save(bench);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_true(fread(header, 1, sizeof(header) - 1, file) > 8);
+    fclose(file);
+    char *shape = strstr(header + 8, "\"fc.weight\"");
+    shape = shape == NULL ? NULL : strstr(shape, "[");
+    assert_non_null(shape);
+    assert_int_equal(sscanf(shape, "[%d,%d]%n", &rows, &columns, &end), 2);
+    assert_true(end > 0 && rows != columns);
+    (void)snprintf(shape, (size_t)end + 1, "[%d,%d]", columns, rows);
+    overwrite(shape - header, shape);
+    refuse("fc.weight has another shape than the model's");
+}
+
 /* Tensors with a missing value: a reader that skips it leaves their object, and takes the members
  * behind it for theirs, so that all have the same place. */
 static void without_values(int tensors)
@@ -324,6 +344,7 @@ static void damaged(void **state)
     shorten_header(&bench, 1); /* a blank, or the bracket */
     shorten_header(&bench, 8);
     overlap(&bench);
+    other_shape(&bench);
     without_values(1);
     without_values(64);
     unlink(path);

@@ -147,6 +147,11 @@ bool checkpoint_read(const char *path, const struct training *training, struct p
         const float *outside =
             safetensors_find(&file, items[i].name, "F32", items[i].shape->count, problem);
         good = outside != NULL;
+        if (good && !safetensors_has_shape(&file, items[i].name, items[i].shape->dims,
+                                           items[i].shape->shape)) {
+            good = problem_say(problem, "%s: %s has another shape than the model's", path,
+                               items[i].name);
+        }
         if (good && !tensor_import(items[i].shape, outside, items[i].inside)) {
             good = problem_say(problem, "%s: no memory for %s", path, items[i].name);
         }

@@ -421,6 +421,21 @@ const void *safetensors_find(const struct safetensors *file, const char *name, c
     return file->data + begin;
 }
 
+bool safetensors_has_shape(const struct safetensors *file, const char *name, int dims,
+                           const int *shape)
+{
+    const char *tensor = json_value(file->header, name);
+    const char *at = tensor == NULL ? NULL : json_value(tensor, "shape");
+    bool same = at != NULL && *at == '[';
+    for (int i = 0; same && i < dims; i++) {
+        char *end = NULL;
+        same = strtol(at + 1, &end, 10) == shape[i] && end != at + 1; /* skips blanks */
+        at = json_blank(end);
+        same = same && (i == dims - 1 || *at == ',');
+    }
+    return same && *json_blank(dims == 0 ? at + 1 : at) == ']';
+}
+
 bool safetensors_note(const struct safetensors *file, const char *key, char *ret, size_t bytes)
 {
     const char *notes = json_value(file->header, "__metadata__");

@@ -51,6 +51,10 @@ void safetensors_free(struct safetensors *file);
 const void *safetensors_find(const struct safetensors *file, const char *name, const char *type,
                              size_t count, struct problem *problem);
 
+/* Does the header give the tensor this shape? */
+bool safetensors_has_shape(const struct safetensors *file, const char *name, int dims,
+                           const int *shape);
+
 /* False: there is no such note. */
 bool safetensors_note(const struct safetensors *file, const char *key, char *ret, size_t bytes);
 
