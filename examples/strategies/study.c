@@ -33,7 +33,7 @@ static const struct row {
     {"threads", WHOLE, AT(threads), 1, 1024, "N     by_threads: workers (2)"},
     {"async", FLAG, AT(async), 0, 0, "      by_server: nobody waits for other workers"},
     {"slow-ms", WHOLE, AT(slow_ms), 0, 60000,
-     "N     what the last worker needs more for a step (0)"},
+     "N     not by_model: what the last worker needs more for a step (0)"},
     {"exchange", FLAG, AT(exchange), 0, 0, "      exchange as in training, but compute nothing"},
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
