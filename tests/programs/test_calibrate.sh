@@ -161,16 +161,19 @@ lives() {
     grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null
 }
 
-# An interrupted calibration leaves no file, and no ranks.
+# An interrupted calibration leaves no file, and no ranks. These don't inherit settings that would
+# change what is measured.
 cp "$profile" "$made"
-"$hoopinfo" --calibrate "$made" >"$work/out" 2>&1 </dev/null &
+env HOOP_CMA=0 HOOP_SPIN_US=0 HOOP_SLEEP_AFTER_US=0 HOOP_NONTEMPORAL=0 "$hoopinfo" --calibrate "$made" >"$work/out" 2>&1 </dev/null &
 pid=$!
 ranks=
 for _ in $(seq 100); do
     ranks=$(cut -d ' ' -f 1 "/proc/$pid/task/$pid/children")
-    [ -z "$ranks" ] || break
+    [ -z "$ranks" ] || ! grep -q hooprun "/proc/$ranks/cmdline" || break
     sleep 0.05
 done
+grep -zqE '^HOOP_(CMA|SPIN_US|SLEEP_AFTER_US|NONTEMPORAL)=' "/proc/$ranks/environ" && {
+    echo "FAILED: settings that change the measurement are in force"; failed=1; }
 kill -TERM "$pid"
 wait "$pid"
 [ $? = 143 ] || { cat "$work/out"; failed=1; }

@@ -289,8 +289,9 @@ static int look_around(struct calibration *c)
 /* Unsets what would change the measurement, or make it fail. */
 static void settings_clear(void)
 {
-    static const char *const names[] = {"HOOP_PROFILE", "HOOP_ALGO", "HOOP_TRANSPORT", "HOOP_ORDER",
-                                        "HOOP_ONESHOT_BYTES"};
+    static const char *const names[] = {"HOOP_PROFILE", "HOOP_ALGO",           "HOOP_TRANSPORT",
+                                        "HOOP_ORDER",   "HOOP_ONESHOT_BYTES",  "HOOP_CMA",
+                                        "HOOP_SPIN_US", "HOOP_SLEEP_AFTER_US", "HOOP_NONTEMPORAL"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         (void)unsetenv(names[i]);
     }
