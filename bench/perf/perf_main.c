@@ -46,8 +46,8 @@ static int main_check(const struct perf_job *job)
 {
     long long ranks = (long long)job->processes * job->options->threads * job->options->gpus;
     const char *wrong = NULL;
-    if (ranks > 1 << 20) {
-        wrong = "these are more ranks than hoop can count";
+    if (ranks > 4096) {
+        wrong = "these are more ranks than the 4096 of a comm";
     } else if (job->collective->has_root && job->options->root >= ranks) {
         wrong = "the root is not one of the ranks";
     }

@@ -64,6 +64,8 @@ run 5 "$perf" -G 1
 run 5 "$perf" -D 1
 NCCL_TESTS_SPLIT='MOD 2' run 5 "$perf" -b 8 -e 8
 WORLD_SIZE=2 RANK=2 run 6 "$perf" -b 8 -e 8
+run 6 "$perf" -t 2 -g 2049 -b 8 -e 8
+says err '^1 processes, -t 2, -g 2049, -r 0: these are more ranks than the 4096 of a comm$'
 run 0 env WORLD_SIZE= RANK= "$perf" -t 2 -b 8 -e 8 -n 2
 NCCL_TESTS_MIN_BW=1000000 run 7 "$perf" -t 2 -b 8 -e 8 -n 2
 says out '^# Avg bus bandwidth    : .* FAILED$'
