@@ -47,6 +47,9 @@
 #define WAIT_NAP_FIRST_NS (15 * HOOP_NS_PER_MS / 1000)
 #define WAIT_NAP_SOON_NS (HOOP_NS_PER_MS / 20)
 #define WAIT_NAP_MOST_NS HOOP_NS_PER_MS
+/* Sets of 1024 CPUs each, for as many as a kernel may have: it refuses to name its CPUs in fewer.
+ */
+#define WAIT_CPU_SETS 16
 
 static int wait_membarrier(int command)
 {
@@ -133,13 +136,13 @@ static void cpus_read(void)
 
 struct hoop_cpus hoop_cpus_usable(uint32_t local_n)
 {
-    cpu_set_t allowed;
+    cpu_set_t allowed[WAIT_CPU_SETS];
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct hoop_cpus ret = {.count = online > 0 ? (uint32_t)online : 1, .local_n = local_n};
     pthread_once(&cpus_once, cpus_read);
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
-        ret.count = (uint32_t)CPU_COUNT(&allowed);
-        ret.set = wait_digest(cpus_kernel, &allowed, sizeof(allowed));
+    if (sched_getaffinity(0, sizeof(allowed), allowed) == 0) {
+        ret.count = (uint32_t)CPU_COUNT_S(sizeof(allowed), allowed);
+        ret.set = wait_digest(cpus_kernel, allowed, sizeof(allowed));
     }
     if (cpus_of_cgroup < ret.count) {
         ret.count = cpus_of_cgroup;

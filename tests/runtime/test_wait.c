@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "runtime/process.h"
 #include "runtime/wait.h"
+#include <errno.h>
 #include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -161,9 +162,13 @@ int get_nprocs(void)
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
 {
     (void)pid;
+    if (bytes * 8 < (size_t)bound_to) {
+        errno = EINVAL;
+        return -1;
+    }
     memset(set, 0, bytes);
     for (int cpu = 0; cpu < bound_to; cpu++) {
-        CPU_SET(cpu, set);
+        CPU_SET_S(cpu, bytes, set);
     }
     return 0;
 }
@@ -220,7 +225,11 @@ static void test_usable(void **state)
     const struct hoop_cpus three = hoop_cpus_usable(7), same = hoop_cpus_usable(7);
     bound_to = 2;
     const struct hoop_cpus two = hoop_cpus_usable(0);
+    bound_to = 2000;
+    const struct hoop_cpus many = hoop_cpus_usable(0);
     bound_to = CPUS;
+    assert_true(many.count == 2000 || many.set == 0); /* with a quota */
+    assert_true(many.set != 0 || three.set == 0);
     assert_in_range(three.count, 1, 3); /* fewer with a quota */
     assert_in_range(two.count, 1, 2);
     assert_int_equal(three.local_n, 7);
