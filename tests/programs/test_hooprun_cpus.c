@@ -1,11 +1,14 @@
 /* Which CPUs ranks get with --bind-to core, on machines that this test describes. */
 #include "hooprun/hooprun_cpus.h"
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -28,12 +31,12 @@ static struct hooprun_cpus a_machine(void)
 static const char *share(const struct hooprun_cpus *cpus, int rank, int ranks)
 {
     static char text[128];
-    cpu_set_t set;
+    struct hooprun_cpu_set set;
     size_t at = 0;
     text[0] = 0;
     hooprun_cpus_share(cpus, rank, ranks, &set);
     for (int cpu = 0; cpu < CPUS; cpu++) {
-        if (CPU_ISSET(cpu, &set)) {
+        if (CPU_ISSET(cpu, set.parts)) {
             at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", at > 0 ? " " : "", cpu);
         }
     }
@@ -75,39 +78,86 @@ static void test_all(void **state)
     const struct hooprun_cpus cpus = a_machine();
     (void)state;
     for (int ranks = 1; ranks <= 8; ranks++) {
-        cpu_set_t all, set;
+        struct hooprun_cpu_set set;
+        cpu_set_t all;
         CPU_ZERO(&all);
         for (int rank = 0; rank < ranks; rank++) {
             cpu_set_t both;
             hooprun_cpus_share(&cpus, rank, ranks, &set);
-            CPU_AND(&both, &all, &set);
+            CPU_AND(&both, &all, set.parts);
             assert_int_equal(CPU_COUNT(&both), 0);
-            assert_true(CPU_COUNT(&set) >= 2 * hooprun_cpus_each(&cpus, ranks));
-            CPU_OR(&all, &all, &set);
+            assert_true(CPU_COUNT(set.parts) >= 2 * hooprun_cpus_each(&cpus, ranks));
+            CPU_OR(&all, &all, set.parts);
         }
         assert_int_equal(CPU_COUNT(&all), CPUS);
     }
 }
 
+/* What the kernel says: these may be used, of `possible` CPUs; 0: what this machine's kernel says.
+ */
+static int possible, usable[2];
+
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    if (possible == 0) {
+        memset(set, 0, bytes);
+        return syscall(SYS_sched_getaffinity, pid, bytes, set) > 0 ? 0 : -1;
+    }
+    if (bytes * 8 < (size_t)possible) {
+        errno = EINVAL;
+        return -1;
+    }
+    memset(set, 0, bytes);
+    for (int i = 0; i < 2; i++) {
+        CPU_SET_S(usable[i], bytes, set);
+    }
+    return 0;
+}
+
 static void test_this_machine(void **state)
 {
     struct hooprun_cpus cpus;
-    cpu_set_t mine, set;
+    struct hooprun_cpu_set mine, set;
     (void)state;
+    possible = 0;
     assert_true(hooprun_cpus_read(&cpus));
-    assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(mine), mine.parts), 0);
     hooprun_cpus_share(&cpus, 0, 1, &set);
-    assert_true(CPU_EQUAL(&mine, &set));
+    assert_true(CPU_EQUAL_S(sizeof(mine), mine.parts, set.parts));
     hooprun_cpus_finish(&cpus);
+}
+
+static void check_kernel(int cpus_possible, int first, int second)
+{
+    struct hooprun_cpus cpus;
+    struct hooprun_cpu_set set;
+    possible = cpus_possible;
+    usable[0] = first;
+    usable[1] = second;
+    assert_true(hooprun_cpus_read(&cpus));
+    assert_int_equal(cpus.count, 2);
+    hooprun_cpus_share(&cpus, 0, 1, &set);
+    assert_int_equal(CPU_COUNT_S(sizeof(set), set.parts), 2);
+    assert_true(CPU_ISSET_S(first, sizeof(set), set.parts));
+    assert_true(CPU_ISSET_S(second, sizeof(set), set.parts));
+    hooprun_cpus_finish(&cpus);
+}
+
+/* A kernel that has room for more CPUs than a cpu_set_t refuses that. */
+static void test_kernels(void **state)
+{
+    (void)state;
+    check_kernel(2, 0, 1);
+    check_kernel(1500, 3, 1400);
+    check_kernel(8192, 1024, 8191);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_crowded),
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_shares),  cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_all),     cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_kernels),
     };
     return cmocka_run_group_tests_name("hooprun cpus", tests, NULL, NULL);
 }

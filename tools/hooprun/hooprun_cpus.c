@@ -22,18 +22,18 @@ static int cpu_read(int cpu, const char *what, int otherwise)
 
 bool hooprun_cpus_read(struct hooprun_cpus *ret)
 {
-    cpu_set_t allowed;
+    struct hooprun_cpu_set allowed;
     *ret = (struct hooprun_cpus){.count = 0};
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+    if (sched_getaffinity(0, sizeof(allowed), allowed.parts) != 0) {
         return false;
     }
-    ret->all = calloc((size_t)CPU_COUNT(&allowed), sizeof(*ret->all));
+    ret->all = calloc((size_t)CPU_COUNT_S(sizeof(allowed), allowed.parts), sizeof(*ret->all));
     if (ret->all == NULL) {
         errno = ENOMEM;
         return false;
     }
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &allowed)) {
+    for (int cpu = 0; cpu < HOOPRUN_CPUS_MOST; cpu++) {
+        if (CPU_ISSET_S(cpu, sizeof(allowed), allowed.parts)) {
             ret->all[ret->count++] = (struct hooprun_cpu){
                 .package = cpu_read(cpu, "physical_package_id", 0),
                 .core = cpu_read(cpu, "thread_siblings_list", cpu),
@@ -73,17 +73,18 @@ int hooprun_cpus_each(const struct hooprun_cpus *cpus, int ranks)
     return cpus->cores > ranks ? cpus->cores / ranks : 1;
 }
 
-void hooprun_cpus_share(const struct hooprun_cpus *cpus, int rank, int ranks, cpu_set_t *ret_set)
+void hooprun_cpus_share(const struct hooprun_cpus *cpus, int rank, int ranks,
+                        struct hooprun_cpu_set *ret_set)
 {
     const bool few = ranks > cpus->cores;
     const int first = few ? rank % cpus->cores : (int)((long)rank * cpus->cores / ranks);
     const int end = few ? first + 1 : (int)((long)(rank + 1) * cpus->cores / ranks);
     int core = -1;
-    CPU_ZERO(ret_set);
+    CPU_ZERO_S(sizeof(*ret_set), ret_set->parts);
     for (int i = 0; i < cpus->count; i++) {
         core += i == 0 || cpus->all[i].core != cpus->all[i - 1].core ? 1 : 0;
         if (core >= first && core < end) {
-            CPU_SET(cpus->all[i].cpu, ret_set);
+            CPU_SET_S(cpus->all[i].cpu, sizeof(*ret_set), ret_set->parts);
         }
     }
 }

@@ -5,6 +5,13 @@
 #include <sched.h>
 #include <stdbool.h>
 
+/* As many CPUs as a kernel may have. A cpu_set_t ends at 1024, and is refused where there may be
+ * more. */
+#define HOOPRUN_CPUS_MOST 16384
+struct hooprun_cpu_set {
+    cpu_set_t parts[HOOPRUN_CPUS_MOST / CPU_SETSIZE];
+};
+
 /* A hardware thread and its position. */
 struct hooprun_cpu {
     int package;
@@ -30,6 +37,7 @@ int hooprun_cpus_each(const struct hooprun_cpus *cpus, int ranks);
 
 /* The CPUs of a rank: its share of the sorted cores. If ranks outnumber cores it is one core, and
  * consecutive ranks get different ones. */
-void hooprun_cpus_share(const struct hooprun_cpus *cpus, int rank, int ranks, cpu_set_t *ret_set);
+void hooprun_cpus_share(const struct hooprun_cpus *cpus, int rank, int ranks,
+                        struct hooprun_cpu_set *ret_set);
 
 #endif

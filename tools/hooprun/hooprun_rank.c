@@ -167,12 +167,12 @@ static bool environment_set(const struct hooprun_setup *setup, int local_rank)
 
 static bool cpus_set(const struct hooprun_setup *setup, int local_rank)
 {
-    cpu_set_t set;
+    struct hooprun_cpu_set set;
     if (!setup->options->bind_to_core) {
         return true;
     }
     hooprun_cpus_share(&setup->cpus, local_rank, setup->options->rank_count, &set);
-    return sched_setaffinity(0, sizeof(set), &set) == 0;
+    return sched_setaffinity(0, sizeof(set), set.parts) == 0;
 }
 
 static bool streams_set(const struct hooprun_setup *setup, int local_rank, const int streams[2])
