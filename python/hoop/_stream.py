@@ -60,6 +60,23 @@ class _Held:
         self.ticket: TicketStruct | None = None
 
 
+def _drop(handle: c_void_p, held: deque[_Held]) -> None:
+    """Frees a stream that nothing refers to any more. What is queued may wait for other ranks, which no signal handler
+    could interrupt here, so a thread waits for it, and keeps its buffers."""
+
+    def destroy() -> None:
+        lib.hoop_stream_destroy(handle)
+        held.clear()
+
+    if lib.hoop_stream_query(handle) == IN_PROGRESS:
+        try:
+            threading.Thread(target=destroy, name="hoop stream", daemon=True).start()
+            return
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
+            pass
+    destroy()
+
+
 class Stream:
     """A queue of operations, which a thread of hoop's own carries out in the order of the calls.
 
@@ -78,7 +95,7 @@ class Stream:
         self._held: deque[_Held] = deque()
         # The first operation that has failed, is released, and was queued after the user's last record().
         self._failed: list[TicketStruct] = []
-        self._close = weakref.finalize(self, lib.hoop_stream_destroy, self._handle)
+        self._close = weakref.finalize(self, _drop, self._handle, self._held)
         self._close.atexit = False
         opened(self)
 

@@ -6,6 +6,7 @@ import mmap
 import threading
 import time
 import unittest
+import weakref
 
 import hoop
 import numpy as np
@@ -26,6 +27,28 @@ class Held(unittest.TestCase):
             ticket.wait()
             change(thing)  # the wait has released it
             stream.close()
+        for one in (comm, other):
+            one.close()
+
+    def test_a_stream_that_is_dropped_goes_on(self):
+        # In a thread: a signal handler could not end a wait of the garbage collector.
+        (comm, other), gone = hoop.Comm.threads(2), []
+        stream, x = hoop.Stream(), np.ones(4)
+        weakref.finalize(x, gone.append, True)
+        comm.all_reduce(x, stream=stream)
+        last = stream.record()
+        dropped = threading.Thread(target=lambda held: held.clear(), args=([stream],), daemon=True)
+        del stream, x
+        dropped.start()
+        dropped.join(20)
+        self.assertEqual((dropped.is_alive(), gone), (False, []))
+        y = np.ones(4)
+        other.all_reduce(y)
+        last.wait()
+        until = time.monotonic() + 60
+        while not gone and time.monotonic() < until:
+            time.sleep(0.001)
+        self.assertEqual((gone, y[0]), ([True], 2.0))
         for one in (comm, other):
             one.close()
 
