@@ -1,5 +1,5 @@
-"""Tests of hoop as torch's backend: each job of torch_jobs.py, torch_edges.py and
-torch_training.py runs in several processes.
+"""Tests of hoop as torch's backend: each job of torch_jobs.py, torch_edges.py,
+torch_ends.py and torch_training.py runs in several processes.
 
 These are forked from this one, which imports torch once for all of them, and never hoop. torch before 2.14
 (TORCH=2.13.0 torch_test.sh) does not find hoop by itself, and does not support all of it.
@@ -240,6 +240,22 @@ class Torch(unittest.TestCase):
     @needs_backend
     def test_forked_with_a_lock(self):
         self.job("torch_edges", "forked_with_a_lock", 2)
+
+    @needs_backend
+    def test_limits(self):
+        self.job("torch_ends", "limits", 2)
+
+    @needs_backend
+    def test_aborted(self):
+        self.job("torch_ends", "aborted", 2)
+
+    @needs_backend
+    def test_hooks_that_call_back(self):
+        self.job("torch_ends", "hooks_that_call_back", 2)
+
+    @needs_backend
+    def test_callbacks_at_the_end(self):
+        self.job("torch_ends", "callbacks_at_the_end", 2)
 
     def test_import_with_our_nccl(self):
         # All symbols are bound at once, so that a missing one fails.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 import traceback
 from datetime import timedelta
@@ -25,11 +26,11 @@ from .._native import TimedOut
 from ._direct import Sequence, verbs
 from ._exchange import Channel, Clone, meet
 from ._monitor import monitored_barrier
-from ._queue import Operation, Queue, stop_waiter
+from ._queue import Limit, Operation, Queue, stop_waiter
 from ._tensors import one
 from ._verbs import Verbs
 from ._versions import TORCH
-from ._work import DONE, Job, Together, failure
+from ._work import DONE, Job, Together, failure, joined
 
 # Keeps the Python halves of backends alive: torch only holds the C++ half, which looks up Python methods by name.
 _alive: set[Life] = set()
@@ -49,7 +50,7 @@ def _at_exit(process: int) -> None:
             while life.busy() and time.monotonic() < until:
                 time.sleep(0.005)
             if life.busy():
-                life.abort()
+                life.end()
     finally:
         stop_waiter()
         until = time.monotonic() + GRACE
@@ -72,43 +73,51 @@ class Life(Verbs):
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}, expected 0 to {size - 1}")
         self._process = os.getpid()
-        self._store = store
+        self._store: Store | None = store
         self._timeout = timeout
         self.own, self.count, self._name = rank, size, name
         self._comm = meet(store, "hoop", size, rank, timeout.total_seconds(), f"group {name}")
         self.handle = self._comm._handle
         _register_end()
         self.sequence = Sequence()
-        self._queue = Queue(self.failed)
+        self._queue = Queue(self.failed, self._comm.revoke)
         self.queued = self._queue.jobs
         self._direct = verbs(self)
         self._channels: dict[tuple[int, int, int], Channel] = {}
         self._clone = Clone(store, timeout.total_seconds())
         self._batch: list[Job] | None = None
         self._barriers = self._shrinks = 0
-        self._limited = False
+        self._limit: Limit | None = None  # of operations without one of their own
+        self._aborted = False
+        self._giver: threading.Thread | None = None  # gives back what an aborted group has
         self._abort_hooks: dict[int, Callable[[], None]] = {}
         self._look()
         _alive.add(self)
 
     # -- How operations run -------------------------------------------------------------------
 
-    def run(self, is_async: bool, operation: Operation, result: Any) -> Work | None:
+    def run(self, opts: Any, operation: Operation, result: Any) -> Work | None:
         self._be_open()
         self.sequence.number += 1
-        if not is_async and self._batch is None:
-            self.now(operation)
+        limit = self._limit
+        if opts.timeout > timedelta(0):
+            limit = Limit(opts.timeout.total_seconds(), "its own timeout allows")
+        if not opts.asyncOp and self._batch is None:
+            self.now(operation, limit)
             return DONE
-        return self._batched(self._queue.submit(operation, result))
+        return self._batched(self._queue.submit(operation, result, limit))
 
     def _be_open(self) -> None:
         if not self.handle:
             raise DistBackendError("the group was shut down: nothing can be done with it any more")
+        if self._aborted:
+            raise failure(self._comm.failure)
 
     @heard
-    def now(self, operation: Operation) -> None:
-        if self._limited:
-            self._within_limit(operation)
+    def now(self, operation: Operation, limit: Limit | None = None) -> None:
+        limit = limit or self._limit
+        if limit is not None:
+            self._within(limit, operation)
             return
         if self.queued:
             self.drain()
@@ -124,23 +133,12 @@ class Life(Verbs):
     def drain(self) -> None:
         self._queue.drain()
 
-    def _within_limit(self, operation: Operation) -> None:
-        job = self._queue.submit(operation, None)
+    def _within(self, limit: Limit, operation: Operation) -> None:
+        job = self._queue.submit(operation, None, limit)
         try:
-            job.wait(self._timeout)
+            job.wait()
         except DistBackendError:
-            if job.is_completed():
-                job.wait()  # raises its failure, or returns: it may have been completed just now
-                return
-            self._comm.revoke()  # so that no rank writes to the buffers after this call has returned
-            try:
-                job.wait()
-            except DistBackendError:
-                pass
-            raise DistBackendError(
-                f"the operation was not complete after the {self._timeout.total_seconds():g} s "
-                "that set_timeout() allows; the group can no longer be used"
-            ) from None
+            raise
         except BaseException:  # of a signal handler
             if not job.is_completed():
                 self._comm.revoke()  # as it is without a limit
@@ -172,7 +170,7 @@ class Life(Verbs):
     def _look(self) -> None:
         """Installs the direct operations (_direct.py), or removes them if operations need more than a call."""
         for name, verb in self._direct.items():
-            if self.handle and self._batch is None and not self._limited:
+            if self.handle and self._batch is None and self._limit is None:
                 setattr(self, name, verb)
             else:
                 self.__dict__.pop(name, None)
@@ -209,6 +207,7 @@ class Life(Verbs):
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         limit = opts.timeout if opts.timeout >= timedelta(0) else self._timeout
+        self._be_open()
         self._barriers += 1
         store = torch.distributed.PrefixStore(f"monitored/{self._barriers}", self._store)
         monitored_barrier(store, self.own, self.count, limit, wait_all_ranks)
@@ -216,8 +215,9 @@ class Life(Verbs):
     # -- Life ---------------------------------------------------------------------------------
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """From now on a blocking operation that takes longer ends the group."""
-        self._limited = self._limited or timeout != self._timeout
+        """From now on an operation that takes longer ends the group."""
+        if timeout != self._timeout or self._limit is not None:
+            self._limit = Limit(timeout.total_seconds(), "set_timeout() allows")
         self._timeout = timeout
         self._look()
 
@@ -227,7 +227,7 @@ class Life(Verbs):
         failed = self._comm.failure if self.handle else None
         if failed is None:
             return ErrorType.SUCCESS
-        return ErrorType.TIMEOUT if isinstance(failed, TimedOut) else ErrorType.REMOTE_ERROR
+        return ErrorType.TIMEOUT if self._queue.late or isinstance(failed, TimedOut) else ErrorType.REMOTE_ERROR
 
     def registerAbortHook(self, hook_id: int, hook: Callable[[], None]) -> None:
         self._abort_hooks[hook_id] = hook
@@ -248,20 +248,50 @@ class Life(Verbs):
                 traceback.print_exc()
 
     def abort(self) -> None:
-        """Ends all operations and messages, on all ranks."""
-        if self.handle:
+        """Ends all operations and messages, on all ranks. When the last has ended all is given back."""
+        if not self.handle:
+            return
+        self.end()
+        self._start_giver()
+
+    def _start_giver(self) -> None:
+        if self._giver is None and self._process == os.getpid():
+            self._giver = threading.Thread(target=self._give_back, name="hoop abort", daemon=True)
             try:
-                self._run_abort_hooks()
+                self._giver.start()
+            except RuntimeError:  # the interpreter is shutting down
+                self._giver = None
+
+    def end(self) -> None:
+        """Like abort(), but nothing is given back."""
+        try:
+            self._run_abort_hooks()
+        finally:
+            try:
+                self._comm.abort()
             finally:
-                try:
-                    self._comm.abort()
-                finally:
-                    for channel in list(self._channels.values()):
-                        channel.abort()
+                self._aborted = True
+                for channel in list(self._channels.values()):
+                    channel.abort()
+
+    def _give_back(self) -> None:
+        """Ends the threads and frees the descriptors of the aborted group, which stays to answer late calls."""
+        self._close_all()
+        self._clone.drop()
+        self._store = None
+
+    def _close_all(self) -> None:
+        """Waits for what is queued. If a signal handler raises meanwhile, it may be called again."""
+        self._queue.close()
+        for channel in list(self._channels.values()):
+            channel.close()
+        self._channels.clear()
 
     def leave(self, until: float) -> None:
         for channel in list(self._channels.values()):
             channel.leave(until)
+        if self._giver is not None:
+            joined(self._giver, until)
 
     def busy(self) -> bool:
         """Whether an asynchronous operation or a message is running."""
@@ -274,10 +304,7 @@ class Life(Verbs):
             return
         is_own = self._process == os.getpid()
         if is_own:
-            self._queue.close()
-            for channel in list(self._channels.values()):
-                channel.close()
-        self._channels.clear()
+            self._close_all()
         self.handle = None
         self._look()
         self._direct.clear()  # they refer to the group, which would not be freed
@@ -334,13 +361,18 @@ class HoopBackend(Life, Backend):
         left = [rank for rank in range(self.count) if rank not in ranks_to_exclude]
         if self.own not in left:
             raise ValueError(f"rank {self.own} is excluded and cannot take part in the shrink")
+        if self._giver is not None:
+            raise DistBackendError("the group was aborted: shrink it, with SHRINK_ABORT, in place of that")
         if shrink_flags:
-            self.abort()
+            self.end()
         self._shrinks += 1
         name = f"shrink/{self._shrinks}/" + "-".join(map(str, ranks_to_exclude))
         store = torch.distributed.PrefixStore(name, self._store)
         timeout = self._timeout_of(opts_override)
-        return HoopBackend(store, left.index(self.own), len(left), timeout, self._name)
+        made = HoopBackend(store, left.index(self.own), len(left), timeout, self._name)
+        if shrink_flags:
+            self._start_giver()
+        return made
 
 
 class HoopGroup(Life, ProcessGroup):

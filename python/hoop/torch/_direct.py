@@ -66,6 +66,7 @@ def _all_reduce(group: Any) -> Verb:
     call, otherwise = _lib.hoop_all_reduce, group.allreduce
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
     is_async, op_of = getter(AllreduceOptions, "asyncOp"), getter(AllreduceOptions, "reduceOp")
+    limit_of = getter(AllreduceOptions, "timeout")
 
     @heard
     def all_reduce(tensors: list[torch.Tensor], opts: Any) -> Work | None:
@@ -77,8 +78,8 @@ def _all_reduce(group: Any) -> Verb:
             return otherwise(tensors, opts)
         if count != 1 and not tensor.is_contiguous():
             return otherwise(tensors, opts)
-        if is_async(opts):
-            return group.run(True, _queued(call, place, place, _wide(count), datatype, op, handle), tensors)
+        if is_async(opts) or limit_of(opts).days >= 0:  # none is -1 ms
+            return group.run(opts, _queued(call, place, place, _wide(count), datatype, op, handle), tensors)
         if queued:
             group.drain()
         sequence.number += 1
@@ -96,10 +97,11 @@ def _broadcast(group: Any) -> Verb:
     call, otherwise = _lib.hoop_broadcast, group.broadcast
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
     is_async, root_of = getter(BroadcastOptions, "asyncOp"), getter(BroadcastOptions, "rootRank")
+    limit_of = getter(BroadcastOptions, "timeout")
 
     @heard
     def broadcast(tensors: list[torch.Tensor], opts: Any) -> Work | None:
-        if is_async(opts) or len(tensors) != 1:
+        if is_async(opts) or limit_of(opts).days >= 0 or len(tensors) != 1:
             return otherwise(tensors, opts)
         tensor = tensors[0]
         datatype = REDUCED.get(tensor.dtype)
@@ -122,7 +124,7 @@ def _broadcast(group: Any) -> Verb:
 def _all_gather(group: Any) -> Verb:
     call, otherwise, size = _lib.hoop_all_gather, group.all_gather_single, group.count
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
-    is_async = getter(AllgatherOptions, "asyncOp")
+    is_async, limit_of = getter(AllgatherOptions, "asyncOp"), getter(AllgatherOptions, "timeout")
 
     @heard
     def all_gather_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
@@ -131,8 +133,8 @@ def _all_gather(group: Any) -> Verb:
                 or not input.is_contiguous() or not output.is_contiguous()):
             return otherwise(output, input, opts)
         arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], handle
-        if is_async(opts):
-            return group.run(True, _queued(call, *arguments, keep=input), [output])
+        if is_async(opts) or limit_of(opts).days >= 0:  # none is -1 ms
+            return group.run(opts, _queued(call, *arguments, keep=input), [output])
         if queued:
             group.drain()
         sequence.number += 1
@@ -150,6 +152,7 @@ def _reduce_scatter(group: Any) -> Verb:
     call, otherwise, size = _lib.hoop_reduce_scatter, group.reduce_scatter_single, group.count
     handle, sequence, queued = _wide(group.handle.value), group.sequence, group.queued
     is_async, op_of = getter(ReduceScatterOptions, "asyncOp"), getter(ReduceScatterOptions, "reduceOp")
+    limit_of = getter(ReduceScatterOptions, "timeout")
 
     @heard
     def reduce_scatter_single(output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work | None:
@@ -159,8 +162,8 @@ def _reduce_scatter(group: Any) -> Verb:
                 or not input.is_contiguous() or not output.is_contiguous()):
             return otherwise(output, input, opts)
         arguments = _wide(input.data_ptr()), _wide(output.data_ptr()), _wide(count), REDUCED[dtype], op, handle
-        if is_async(opts):
-            return group.run(True, _queued(call, *arguments, keep=input), [output])
+        if is_async(opts) or limit_of(opts).days >= 0:  # none is -1 ms
+            return group.run(opts, _queued(call, *arguments, keep=input), [output])
         if queued:
             group.drain()
         sequence.number += 1

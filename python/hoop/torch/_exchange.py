@@ -95,6 +95,11 @@ class Clone:
                     self._made = self._store
             return self._made
 
+    def drop(self) -> None:
+        """Closes the connection, which threads that use it now keep as long as they do."""
+        with self._lock:
+            self._store = self._made = None
+
 
 class Channel:
     """One direction, one tag. This rank is its sender (rank 0 of the comm) or its receiver. number: that of the

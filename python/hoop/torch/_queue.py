@@ -10,6 +10,7 @@ itself wait for a future, another thread takes its place.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import threading
@@ -20,9 +21,12 @@ from datetime import timedelta
 from time import perf_counter_ns
 from typing import Any, Callable, NamedTuple
 
+from torch.distributed import DistBackendError
+
 from .._native import IN_PROGRESS, TIMEOUT, TicketStruct, check, error, lib, wait_ticket
 from .._stream import Stream
-from ._work import Job, complete
+from ._limits import clock
+from ._work import Job, complete, failure
 
 _query, _wait, _record = lib.hoop_ticket_query, lib.hoop_ticket_wait, lib.hoop_stream_record
 
@@ -33,6 +37,13 @@ VAIN, RAREST = 8, 16  # after 8 futures in a row for which the moment was in vai
 
 def nothing() -> None:
     pass
+
+
+class Limit(NamedTuple):
+    """How long an operation may take."""
+
+    seconds: float
+    whose: str  # what set it, for the error
 
 
 class Operation(NamedTuple):
@@ -61,6 +72,9 @@ class Queued(Job):
     """A job on a stream: over when its ticket is complete and its operation's after() has run."""
 
     _refused: BaseException | None = None
+    limit: Limit | None = None
+    until = math.inf  # by time.monotonic()
+    late = False
 
     def __init__(self, queue: Queue, operation: Operation, result: Any) -> None:
         Job.__init__(self, result)
@@ -87,10 +101,17 @@ class Queued(Job):
             if self._refused is not None:
                 raise self._refused
             if result:
-                raise error(result)
+                raise self._overdue() if self.late else error(result)
             operation.after()
         except BaseException as caught:
+            self._error = failure(caught)  # for an abort hook that asks this job
             raise self._queue.failed(caught) from None
+
+    def _overdue(self) -> DistBackendError:
+        return DistBackendError(
+            f"HOOP_TIMEOUT: a timeout passed: the operation was not complete after the {self.limit.seconds:g} s that "
+            f"{self.limit.whose}; the group can no longer be used"
+        )
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self._over:
@@ -125,8 +146,11 @@ class Queued(Job):
 class Queue:
     """The stream of a group, and its jobs that are not over."""
 
-    def __init__(self, failed: Callable[[BaseException], BaseException]) -> None:
+    def __init__(self, failed: Callable[[BaseException], BaseException], revoke: Callable[[], None]) -> None:
         self.failed = failed  # makes the exception for the caller of a job
+        self._revoke = revoke
+        self.late = False  # an operation has exceeded its limit
+        self._closed = False
         self._stream: Stream | None = None
         self.fd = -1
         self.jobs: deque[Queued] = deque()
@@ -134,9 +158,13 @@ class Queue:
         self._vain = 0  # how many moments in a row were in vain
         self._left = 0  # how many futures get no moment before the next that does
 
-    def submit(self, operation: Operation, result: Any) -> Queued:
+    def submit(self, operation: Operation, result: Any, limit: Limit | None = None) -> Queued:
         job = Queued(self, operation, result)
+        if limit is not None:
+            job.limit, job.until = limit, time.monotonic() + limit.seconds
         with self._lock:
+            if self._closed:
+                raise DistBackendError("the group has been ended by another thread")
             if self._stream is None:
                 self._stream = Stream()
                 self.fd = self._stream.fileno()
@@ -146,7 +174,20 @@ class Queue:
         # This begins the operation, since nobody may wait for it soon. A query would do so, too, but yield the CPU.
         if _wait(first.ticket, 0) != TIMEOUT:
             self.settle()
+        if limit is not None and not job.is_completed():
+            clock.watch(self, job.until)
         return job
+
+    def expire(self, now: float) -> float:
+        """Ends the group if an operation is late. Returns when the next one will be."""
+        with self._lock:
+            running = [job for job in self.jobs if job.limit is not None and not job.is_completed()]
+            for job in running:
+                job.late = job.until <= now
+            self.late = self.late or any(job.late for job in running)
+        if any(job.late for job in running):
+            self._revoke()  # so that no rank writes to the buffers any more
+        return min((job.until for job in running if not job.late), default=math.inf)
 
     def comes_at_once(self, ticket: TicketStruct) -> bool:
         """Moves what is queued for a moment, which completes a small operation if the other ranks are there. True:
@@ -217,11 +258,13 @@ class Queue:
     def close(self) -> None:
         """Waits for all jobs. If a signal handler raises meanwhile, the queue is as before."""
         self.drain()
-        stream, self._stream = self._stream, None
+        with self._lock:
+            self._closed = True
+            stream, self._stream = self._stream, None
         if stream is not None:
-            _waiter.forget(self.fd)
             lib.hoop_stream_synchronize(stream._handle)  # failures are reported by the jobs
             self.settle()
+            _waiter.forget(self.fd)  # only now: a callback may have waited for a later job's future
             stream.close()
 
 

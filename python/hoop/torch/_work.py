@@ -58,20 +58,27 @@ class Job(Work):
     def __init__(self, result: Any) -> None:
         Work.__init__(self)
         self._result = result
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held for moments only
+        self._ending = threading.Lock()
+        self._ender: int | None = None  # the thread that ends the job, or has done so
 
     def _end(self, act: Callable[..., None], *arguments: Any) -> torch.futures.Future | None:
         """Ends the job: calls act(), once, for what is left to do; an exception of it is the job's error. The
-        caller must pass the returned future to complete(), which runs callbacks."""
-        with self._lock:
+        caller must pass the returned future to complete(), which runs callbacks. Another thread waits until it is
+        ended; not so act() itself, which may run abort hooks, and these anything."""
+        if self._ender == threading.get_ident():
+            return None
+        with self._ending:
             if self._over:
                 return None
+            self._ender = threading.get_ident()
             try:
                 act(*arguments)
             except BaseException as error:
                 self._error = failure(error)
-            self._over = True
-            ended = self._ended
+            with self._lock:
+                self._over = True
+                ended = self._ended
         self._tell()
         return ended
 
@@ -125,8 +132,10 @@ class Together(Work):
         self._jobs = jobs
 
     def wait(self, timeout: timedelta | None = None) -> bool:
+        until = time.monotonic() + timeout.total_seconds() if timeout else inf
         for job in self._jobs:
-            job.wait(timeout)
+            left = timedelta(seconds=max(1e-6, until - time.monotonic())) if timeout else None
+            job.wait(left)
         return True
 
     def get_future(self) -> torch.futures.Future:
@@ -192,15 +201,17 @@ class Worker:
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []  # the last one runs the errands
         self._current: Errand | None = None
-        self._starting = threading.Lock()
+        self._changing = threading.Lock()
+        self._closed = False
 
     def submit(self, call: Callable[[], None], result: Any) -> Errand:
         errand = Errand(call, result)
-        if not self._threads:
-            with self._starting:  # two threads would not keep the errands' order
-                if not self._threads:
-                    self._start()
-        self._errands.put(errand)
+        with self._changing:  # two threads would not keep the errands' order
+            if self._closed:
+                raise DistBackendError("the group has ended: no message can be sent or received any more")
+            if not self._threads:
+                self._start()
+            self._errands.put(errand)
         return errand
 
     def _start(self) -> None:
@@ -215,13 +226,15 @@ class Worker:
     def close(self, until: float = inf) -> None:
         """Waits for all errands and their callbacks, except a callback that calls this; at most until the time
         `until` of time.monotonic()."""
-        self._errands.put(None)
-        while self._threads:
-            thread = self._threads[-1]
-            if thread is not threading.current_thread() and not joined(thread, until):
+        with self._changing:
+            self._closed = True
+            self._errands.put(None)
+        while threads := self._threads[-1:]:
+            if threads[0] is not threading.current_thread() and not joined(threads[0], until):
                 return
-            if thread is self._threads[-1]:  # it has not started another one
-                self._threads.pop()
+            with self._changing:  # another thread may close it, too
+                if self._threads[-1:] == threads:  # it has not started another one
+                    self._threads.pop()
 
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
@@ -232,7 +245,8 @@ class Worker:
             if ended is None:
                 continue
             try:
-                self._start()
+                with self._changing:
+                    self._start()
             except RuntimeError:  # the interpreter is shutting down: this thread goes on
                 self._threads.pop()
                 complete(ended)
