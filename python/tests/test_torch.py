@@ -257,6 +257,14 @@ class Torch(unittest.TestCase):
     def test_callbacks_at_the_end(self):
         self.job("torch_ends", "callbacks_at_the_end", 2)
 
+    @needs_backend
+    def test_two_models(self):
+        self.job("torch_ends", "two_models", 2)
+
+    @needs_backend
+    def test_refused_in_part(self):
+        self.job("torch_ends", "refused_in_part", 2)
+
     def test_import_with_our_nccl(self):
         # All symbols are bound at once, so that a missing one fails.
         said = subprocess.run(

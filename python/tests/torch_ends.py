@@ -168,3 +168,42 @@ def callbacks_at_the_end(rank, size):
         ended.join(30)
         assert not ended.is_alive(), "destroy_process_group() hangs"
         same(limit(chained), torch.full((3,), float(size)))
+
+
+@job
+def two_models(rank, size):
+    """Two models may share a Buckets, also in one backward()."""
+    hoop = importlib.import_module("hoop.torch")
+    state = hoop.Buckets()
+    inner = [torch.nn.Linear(64, 64, bias=False) for _ in range(2)]
+    nets = [torch.nn.parallel.DistributedDataParallel(one) for one in inner]
+    for net in nets:
+        net.register_comm_hook(state, hoop.bucket_hook)
+    for _ in range(3):
+        for net in nets:
+            net.zero_grad()
+        sum(net(torch.full((1, 64), scale * (rank + 1.0))).sum() for net, scale in zip(nets, (1.0, 100.0))).backward()
+        for one, scale in zip(inner, (1.0, 100.0)):
+            same(one.weight.grad, torch.full((64, 64), scale * (size + 1) / 2))
+    assert len(state._places) == 2, state._places
+
+
+@job
+def refused_in_part(rank, size):
+    """A coalesced call with a tensor that is refused leaves no operation behind."""
+    lib = importlib.import_module("hoop._native").lib
+    handle = backend_of().handle
+
+    def number():
+        made, factor = c_int(), torch.ones(1)
+        assert lib.hoop_red_op_create_pre_mul_sum(byref(made), factor.data_ptr(), 7, 1, handle) == 0
+        assert lib.hoop_red_op_destroy(made.value, handle) == 0
+        return made.value
+
+    before = number()
+    for _ in range(5):
+        options = dist.AllreduceCoalescedOptions()
+        options.reduceOp = dist._make_nccl_premul_sum(2.0)
+        raises(ValueError, "several elements in one place", dist.group.WORLD.allreduce_coalesced,
+               [torch.ones(3), torch.ones(1).expand(3)], options)
+    assert number() == before, (number(), before)

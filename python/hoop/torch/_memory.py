@@ -22,16 +22,22 @@ def empty(*shape: Union[int, Sequence[int]], dtype: Optional[torch.dtype] = None
 
 
 class Buckets:
-    """The state of bucket_hook(): the group, and a place in hoop memory for each of DDP's buckets."""
+    """The state of bucket_hook(): the group, and a place in hoop memory for each of DDP's buckets, also of several
+    models."""
 
     def __init__(self, group: Any = None) -> None:
         self.group = group or torch.distributed.distributed_c10d._get_default_group()
-        self._places: dict[int, torch.Tensor] = {}
+        self._places: dict[int, torch.Tensor] = {}  # by the address of the bucket
+        self._buckets: dict[int, int] = {}  # the bucket of each parameter, by the parameter's address
 
-    def place(self, index: int, like: torch.Tensor) -> torch.Tensor:
-        found = self._places.get(index)
-        if found is None or found.shape != like.shape or found.dtype != like.dtype:
-            found = self._places[index] = empty(like.shape, dtype=like.dtype)
+    def place(self, bucket: torch.distributed.GradBucket, own: torch.Tensor) -> torch.Tensor:
+        key = own.data_ptr()
+        found = self._places.get(key)
+        if found is None or found.shape != own.shape or found.dtype != own.dtype:
+            for parameter in bucket.parameters():  # DDP makes new buckets after the first step
+                self._places.pop(self._buckets.get(parameter.data_ptr()), None)
+                self._buckets[parameter.data_ptr()] = key
+            found = self._places[key] = empty(own.shape, dtype=own.dtype)
         return found
 
 
@@ -45,7 +51,7 @@ def bucket_hook(
     if own.is_sparse:
         place = own / state.group.size()
     else:
-        place = state.place(bucket.index(), own)
+        place = state.place(bucket, own)
         torch.div(own, state.group.size(), out=place)
     future = torch.distributed.all_reduce(place, group=state.group, async_op=True).get_future()
     return future.then(lambda done: done.value()[0])

@@ -4,8 +4,9 @@ operations, 16-bit integers) are gathered and folded here.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from ctypes import byref, c_int, c_void_p
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
@@ -26,14 +27,13 @@ def all_reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any) -> Operation:
     if known is None:
         every, gathered = gathering(group, dense)
         return Operation(gathered, lambda: put(tensor, fold(every, reduce_op.op)))
-    datatype, width, op, destroy = known
+    datatype, width, known_op = known
 
     def start(stream: c_void_p | None) -> None:
         address = dense.data_ptr()
-        result = lib.hoop_all_reduce(address, address, dense.numel() * width, datatype, op,
-                                     group.handle, stream)
-        destroy()
-        check(result)
+        with known_op as op:
+            check(lib.hoop_all_reduce(address, address, dense.numel() * width, datatype, op,
+                                      group.handle, stream))
 
     return Operation(start, copier(tensor, dense))
 
@@ -47,14 +47,13 @@ def reduce(group: Ranks, tensor: torch.Tensor, reduce_op: Any, root: int) -> Ope
     if known is None:
         every, gathered = gathering(group, dense, root)
         return Operation(gathered, (lambda: put(tensor, fold(every, reduce_op.op))) if here else nothing)
-    datatype, width, op, destroy = known
+    datatype, width, known_op = known
 
     def start(stream: c_void_p | None) -> None:
         address = dense.data_ptr()
-        result = lib.hoop_reduce(address, address, dense.numel() * width, datatype, op, root,
-                                 group.handle, stream)
-        destroy()
-        check(result)
+        with known_op as op:
+            check(lib.hoop_reduce(address, address, dense.numel() * width, datatype, op, root,
+                                  group.handle, stream))
 
     return Operation(start, copier(tensor, dense) if here else nothing)
 
@@ -67,13 +66,12 @@ def reduce_scatter(
     known = _known(group, dense, reduce_op)
     if known is None:
         return _fold_scatter(group, output, dense, reduce_op.op)
-    datatype, width, op, destroy = known
+    datatype, width, known_op = known
 
     def start(stream: c_void_p | None) -> None:
-        result = lib.hoop_reduce_scatter(dense.data_ptr(), into.data_ptr(), into.numel() * width,
-                                         datatype, op, group.handle, stream)
-        destroy()
-        check(result)
+        with known_op as op:
+            check(lib.hoop_reduce_scatter(dense.data_ptr(), into.data_ptr(), into.numel() * width,
+                                          datatype, op, group.handle, stream))
 
     return Operation(start, copier(output, into))
 
@@ -114,18 +112,23 @@ def reduce_scatter_list(
     return Operation(every.start, after)
 
 
-def _known(group: Ranks, tensor: torch.Tensor, reduce_op: Any):
-    """Datatype, width, operation, and a function to call afterwards; None: fold() can do it, and must."""
+def _known(
+    group: Ranks, tensor: torch.Tensor, reduce_op: Any
+) -> tuple[int, int, AbstractContextManager[int]] | None:
+    """Datatype, width, and a context in which the operation exists; None: fold() can do it, and must."""
     found = reduced(tensor.dtype, reduce_op)
     if found is not None:
-        return (*found, nothing)
+        datatype, width, op = found
+        return datatype, width, nullcontext(op)
     if reduce_op.op == PREMUL_SUM:
         return _premul(group, tensor, reduce_op.__getstate__()[1])  # torch 2.9 has no .factor
     check_fold(tensor.dtype, reduce_op.op)
     return None
 
 
-def _premul(group: Ranks, tensor: torch.Tensor, factor: Any):
+def _premul(
+    group: Ranks, tensor: torch.Tensor, factor: Any
+) -> tuple[int, int, AbstractContextManager[int]]:
     datatype = REDUCED.get(tensor.dtype)
     if datatype is None:
         raise TypeError(f"PREMUL_SUM of {tensor.dtype} tensors")
@@ -134,11 +137,18 @@ def _premul(group: Ranks, tensor: torch.Tensor, factor: Any):
     if not tensor.dtype.is_floating_point and scalar.item() != exact.item():
         raise ValueError(f"PREMUL_SUM of {tensor.dtype} tensors with the factor {exact.item()}, "
                          "expected a whole number of that type")
-    number = c_int()
-    check(lib.hoop_red_op_create_pre_mul_sum(
-        byref(number), scalar.data_ptr(), datatype, 1, group.handle))
-    op = number.value
-    return datatype, 1, op, lambda: lib.hoop_red_op_destroy(op, group.handle)
+    return datatype, 1, _scaling(group, scalar, datatype)
+
+
+@contextmanager
+def _scaling(group: Ranks, scalar: torch.Tensor, datatype: int) -> Iterator[int]:
+    """Makes the operation only for its call, so that none is left if another part of a coalesced call is refused."""
+    op = c_int()
+    check(lib.hoop_red_op_create_pre_mul_sum(byref(op), scalar.data_ptr(), datatype, 1, group.handle))
+    try:
+        yield op.value
+    finally:
+        lib.hoop_red_op_destroy(op.value, group.handle)
 
 
 def gathering(group: Ranks, dense: torch.Tensor, root: int | None = None):
