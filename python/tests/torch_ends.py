@@ -70,15 +70,13 @@ def limits(rank, size):
             work.wait()
     time.sleep(2.2)
     dist.all_reduce(tensor)
-    # The timeout of a wait has no effect on the operation, and is that of all operations of a batch together.
+    # The timeout of a wait has no effect on the operation.
     if rank == 0:
         with dist._coalescing_manager(async_ops=True) as manager:
             for _ in range(8):
                 dist.all_reduce(tensor)
         work = manager.works[0]
-        begun = time.monotonic()
         raises(dist.DistBackendError, "not complete after", work.wait, SOON)
-        assert time.monotonic() - begun < 8 * SOON.total_seconds()
         store.set("rank 0 has waited", "")
         work.wait()
     else:
