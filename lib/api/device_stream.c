@@ -408,15 +408,18 @@ static hoop_result_t capture_check(const struct hoop_work *work, size_t count,
     return result;
 }
 
+/* What can't be captured though it is no mistake, because CUDA refuses it, say, fails the comms, as
+ * it does for calls that are not captured: replays of other ranks would wait for it. */
 static hoop_result_t device_capture(struct hoop_work *work, size_t count,
                                     const struct device_streams *streams)
 {
-    const hoop_result_t result = capture_check(work, count, streams);
+    hoop_result_t result = capture_check(work, count, streams);
     if (result != HOOP_OK) {
         hoop_work_finish(work, count);
         return result;
     }
-    return hoop_capture_put(work, count, streams->last);
+    result = hoop_capture_put(work, count, streams->last);
+    return result == HOOP_OK ? HOOP_OK : hoop_work_fail(work, count, result);
 }
 
 hoop_result_t hoop_device_check_group(struct hoop_work *work, size_t count, bool host)

@@ -34,7 +34,8 @@
 #include "stream/batch.h"
 
 /* Puts work, whose calls are all on this stream, into the graph that the stream captures. Takes
- * over what the requests own, also on failure, after which the graph must not be used. */
+ * over what the requests own, also on failure, after which the graph must not be used. Fails no
+ * comm. */
 hoop_result_t hoop_capture_put(struct hoop_work *work, size_t count, hoop_stream_t stream);
 
 /* comm is about to end: from now on replays do not run its calls. */

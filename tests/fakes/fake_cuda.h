@@ -59,8 +59,6 @@ typedef hoop_cu_graph_t fake_cuda_end_t(hoop_stream_t stream);
 typedef int fake_cuda_replay_t(hoop_cu_graph_t graph, hoop_stream_t stream);
 /* Destroys the graph once all its replays have ended, and then tells the objects that it keeps. */
 typedef void fake_cuda_drop_t(hoop_cu_graph_t graph);
-/* Makes the next cuUserObjectCreate (1) or cuGraphRetainUserObject (2) fail; 0: neither. */
-typedef void fake_cuda_refuse_object_t(int call);
 /* From now on every copy from or to the host that is put on a stream takes this much longer. */
 typedef void fake_cuda_copy_delay_t(unsigned us);
 /* From now on the first stream that copies to the host stops before its fifth such copy, until a

@@ -57,22 +57,11 @@ int fake_graph_add(struct hoop_cu_graph *graph, const struct fake_task *what)
     return HOOP_CU_SUCCESS;
 }
 
-static int refused; /* the next call with this number is refused */
-
-static bool is_refused(int call)
-{
-    pthread_mutex_lock(&fake_lock);
-    const bool is = refused == call;
-    refused = is ? 0 : refused;
-    pthread_mutex_unlock(&fake_lock);
-    return is;
-}
-
 int fake_object_create(hoop_cu_object_t *ret, void *ptr, hoop_cu_host_fn_t *destroy, unsigned count,
                        unsigned flags)
 {
     struct hoop_cu_object *object = malloc(sizeof(*object));
-    if (object == NULL || count != 1 || flags != HOOP_CU_OBJECT_NOT_AWAITED || is_refused(1)) {
+    if (object == NULL || count != 1 || flags != HOOP_CU_OBJECT_NOT_AWAITED) {
         free(object);
         return HOOP_CU_INVALID_VALUE;
     }
@@ -91,7 +80,7 @@ int fake_object_release(hoop_cu_object_t object, unsigned count)
 int fake_graph_retain(hoop_cu_graph_t graph, hoop_cu_object_t object, unsigned count,
                       unsigned flags)
 {
-    if (graph == NULL || count != 1 || flags != HOOP_CU_OBJECT_MOVE || is_refused(2)) {
+    if (graph == NULL || count != 1 || flags != HOOP_CU_OBJECT_MOVE) {
         return HOOP_CU_INVALID_VALUE;
     }
     pthread_mutex_lock(&fake_lock);
@@ -105,14 +94,6 @@ EXPORT fake_cuda_capture_t fake_cuda_capture; /* in fake_cuda.c */
 EXPORT fake_cuda_end_t fake_cuda_end;
 EXPORT fake_cuda_replay_t fake_cuda_replay;
 EXPORT fake_cuda_drop_t fake_cuda_drop;
-EXPORT fake_cuda_refuse_object_t fake_cuda_refuse_object;
-
-void fake_cuda_refuse_object(int call)
-{
-    pthread_mutex_lock(&fake_lock);
-    refused = call;
-    pthread_mutex_unlock(&fake_lock);
-}
 
 hoop_cu_graph_t fake_cuda_end(hoop_stream_t stream)
 {

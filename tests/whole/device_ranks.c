@@ -29,7 +29,6 @@ fake_cuda_capture_t *capture;
 fake_cuda_end_t *graph_end;
 fake_cuda_replay_t *graph_replay;
 fake_cuda_drop_t *graph_drop;
-fake_cuda_refuse_object_t *refuse_object;
 fake_cuda_copy_delay_t *copy_delay;
 fake_cuda_break_t *break_device;
 fake_cuda_forget_t *forget;
@@ -66,7 +65,6 @@ static void rank_main(const struct family_self *self, const void *arg)
     *(void **)&graph_end = dlsym(library, "fake_cuda_end");
     *(void **)&graph_replay = dlsym(library, "fake_cuda_replay");
     *(void **)&graph_drop = dlsym(library, "fake_cuda_drop");
-    *(void **)&refuse_object = dlsym(library, "fake_cuda_refuse_object");
     *(void **)&copy_delay = dlsym(library, "fake_cuda_copy_delay");
     *(void **)&break_device = dlsym(library, "fake_cuda_break");
     *(void **)&forget = dlsym(library, "fake_cuda_forget");

@@ -31,7 +31,6 @@ extern fake_cuda_capture_t *capture;
 extern fake_cuda_end_t *graph_end;
 extern fake_cuda_replay_t *graph_replay;
 extern fake_cuda_drop_t *graph_drop;
-extern fake_cuda_refuse_object_t *refuse_object;
 extern fake_cuda_copy_delay_t *copy_delay;
 extern fake_cuda_break_t *break_device;
 extern fake_cuda_forget_t *forget;

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "fakes/failing_cuda.h"
 #include "memory/cuda.h"
 #include "whole/graph_scene.h"
 
@@ -23,23 +24,50 @@
 
 /* ---- In a rank ---- */
 
-/* What a failed capture has pinned is freed, although CUDA does not tell when its graph ends. */
+/* The driver refuses the n-th call of this name, so that the sum can't be captured. */
+static void refuse_to_capture(const struct scene *scene, const char *call, unsigned n)
+{
+    capture(scene->stream, 1);
+    failing_cuda_start(call, n, 1, HOOP_CU_NOT_READY);
+    EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_CUDA_ERROR);
+    EXPECT(scene->self, failing_cuda_stop() >= n);
+    graph_drop(graph_end(scene->stream));
+    EXPECT(scene->self, atomic_load(&scene->comm->captured) == 0);
+}
+
+/* Rank 0's capture fails. The others, whose graphs wait for its call, are told, and not by a time
+ * limit. What it has pinned is freed. */
 static void fail_to_capture(const struct family_self *self)
 {
-    const struct scene scene = scene_make(self);
+    static const struct {
+        const char *call;
+        unsigned n;
+    } each[] = {{"host_function", 1},     {"copy", 1},         {"host_function", 2},
+                {"stream_wait_value", 1}, {"copy", 2},         {"stream_write_value", 1},
+                {"host_register", 1},     {"host_pointer", 1}, {"capture_info", 1},
+                {"object_create", 1},     {"graph_retain", 1}};
+    struct scene scene = scene_make(self);
     size_t bytes = 0, before = 0, pinned = 0;
     use(&bytes, &before);
-    for (int call = 1; call <= 2; call++) {
-        capture(scene.stream, 1);
-        refuse_object(call);
-        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_CUDA_ERROR);
-        capture(scene.stream, 0);
-        EXPECT(self, atomic_load(&scene.comm->captured) == 0);
+    for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
+        hoop_cu_graph_t graph =
+            self->rank != 0 ? capture_sum(&scene, scene.in, scene.out, BYTES) : NULL;
+        EXPECT(self, hoop_barrier(scene.comm, NULL) == HOOP_OK);
+        if (self->rank == 0) {
+            refuse_to_capture(&scene, each[i].call, each[i].n);
+        } else {
+            replay(&scene, graph);
+            scene_settle(&scene);
+            graph_drop(graph);
+        }
+        EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
+        EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 0: cu") != NULL);
+        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+        use(&bytes, &pinned);
+        EXPECT(self, pinned == before);
+        scene.comm = join(self);
     }
-    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
-    use(&bytes, &pinned);
-    EXPECT(self, pinned == before);
-    rank_tell(self, HOOP_OK, 0);
+    scene_end(&scene);
 }
 
 static hoop_result_t async_error(const struct scene *scene)
