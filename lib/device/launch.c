@@ -38,7 +38,7 @@ static void launches_cancel(struct hoop_launch *first)
 {
     for (struct hoop_launch *at = first, *next = NULL; at != NULL; at = next) {
         next = at->next;
-        hoop_rooms_leave(at->room, false);
+        hoop_rooms_leave(at->room);
         hoop_launch_free(at);
     }
 }
@@ -52,7 +52,7 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
     struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
     if (room != NULL && launch->told != NULL &&
         !hoop_rooms_make_told(room, launch->told, work, launch->pieces.count)) {
-        hoop_rooms_leave(room, false);
+        hoop_rooms_leave(room);
         room = NULL;
     }
     return room;

@@ -552,6 +552,16 @@ static hoop_result_t launches_run(struct hoop_launch *first, struct hoop_work *w
     return result == HOOP_OK ? put : result;
 }
 
+/* Not all of it could be put on the stream. Only the word behind what is there tells when the room
+ * can be freed. The thread's error, which came with code, stays. */
+static void launch_give_up(const struct hoop_launch *launch, hoop_result_t code)
+{
+    struct hoop_failure why = {.code = HOOP_OK};
+    (void)hoop_failure_take(&why, code, -1);
+    hoop_rooms_give_up(launch->room, launch_end(launch, false) != HOOP_OK);
+    (void)hoop_error(code, "%s", why.text);
+}
+
 hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work, size_t count)
 {
     bool begun = false, queued = false;
@@ -561,8 +571,11 @@ hoop_result_t hoop_launch_run(struct hoop_launch *launch, struct hoop_work *work
     const hoop_result_t result = launches_run(launch, work, count, &begun, &queued);
     for (struct hoop_launch *at = launch, *next = NULL; at != NULL; at = next) {
         next = at->next;
+        if (at->put_result != HOOP_OK) {
+            launch_give_up(at, result);
+        }
         pthread_mutex_unlock(&at->room->launching);
-        hoop_rooms_leave(at->room, at->put_result != HOOP_OK);
+        hoop_rooms_leave(at->room);
         if (begun) {
             launch_mark(at, true, !queued);
         } else {

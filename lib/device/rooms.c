@@ -69,7 +69,7 @@ static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned lo
     pthread_mutex_lock(&rooms.lock);
     for (struct hoop_stream_room *at = rooms.first; at != NULL; at = at->next) {
         const bool mine = at->context == context && at->stream == stream && !at->outgrown;
-        if (mine && found == NULL && !at->torn && hoop_room_fits(&at->room, bytes)) {
+        if (mine && found == NULL && hoop_room_fits(&at->room, bytes)) {
             found = at;
             found->users++;
         } else if (mine) {
@@ -150,10 +150,17 @@ bool hoop_rooms_make_told(struct hoop_stream_room *room, const struct hoop_told 
     return result == HOOP_OK;
 }
 
-void hoop_rooms_leave(struct hoop_stream_room *room, bool torn)
+void hoop_rooms_leave(struct hoop_stream_room *room)
 {
     pthread_mutex_lock(&rooms.lock);
     room->users--;
+    pthread_mutex_unlock(&rooms.lock);
+}
+
+void hoop_rooms_give_up(struct hoop_stream_room *room, bool torn)
+{
+    pthread_mutex_lock(&rooms.lock);
+    room->outgrown = true;
     room->torn |= torn;
     pthread_mutex_unlock(&rooms.lock);
 }

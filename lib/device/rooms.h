@@ -25,8 +25,9 @@ struct hoop_stream_room {
     /* under the lock of all rooms */
     uint32_t users;   /* threads that are about to launch */
     uint64_t comm_id; /* of the last call */
-    bool outgrown;    /* gets no more calls: too small, no longer needed, or its comm has ended */
-    bool torn;        /* a launch failed half way, so `used` can't tell when the room is idle */
+    bool outgrown;    /* gets no more calls: too small, no longer needed, its comm has ended, or a
+                       * launch failed half way */
+    bool torn;        /* `used` can't tell when the room is idle */
 };
 
 /* Finds or makes a room of so many bytes, and adds a user. stream: CUDA's number for it. May pin
@@ -36,8 +37,11 @@ struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned lo
 /* For a user of the room: hoop_room_make_told(). False: there is no memory. */
 bool hoop_rooms_make_told(struct hoop_stream_room *room, const struct hoop_told *told,
                           const struct hoop_work *work, size_t count);
-/* Removes a user. torn: its launch could not be put on the stream completely. */
-void hoop_rooms_leave(struct hoop_stream_room *room, bool torn);
+/* Removes a user. */
+void hoop_rooms_leave(struct hoop_stream_room *room);
+/* For a user whose launch could not be put on the stream completely. torn: nor could the word
+ * behind it. */
+void hoop_rooms_give_up(struct hoop_stream_room *room, bool torn);
 
 /* A launch of the comm is about to hold its stream; a launch no longer does. */
 void hoop_rooms_hold(struct hoop_stream_room *room, uint64_t comm_id);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "fakes/failing_cuda.h"
 #include "memory/cuda.h"
 #include "whole/graph_scene.h"
 
@@ -149,6 +150,17 @@ static void break_waiting(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* Comms end, and so free what is no longer used, until so many ranges are pinned. */
+static void await_pinned(const struct family_self *self, size_t expected)
+{
+    size_t bytes = 0, pinned = expected + 1;
+    for (int i = 0; i < 2000 && pinned != expected; i++) { /* the bells thread lets calls go */
+        EXPECT(self, hoop_comm_destroy(join_alone(self)) == HOOP_OK);
+        use(&bytes, &pinned);
+    }
+    EXPECT(self, pinned == expected);
+}
+
 /* A device fails before its stream has come to a call, and the call is let go: memory that other
  * streams pin is freed with their comm, but not what that call may use. */
 static void break_and_free(const struct family_self *self)
@@ -171,12 +183,7 @@ static void break_and_free(const struct family_self *self)
     EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
     EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
     EXPECT(self, hoop_comm_destroy(other.comm) == HOOP_OK);
-    for (int i = 0; i < 10000 && pinned == before; i++) { /* the bells thread lets the call go */
-        scene.comm = join_alone(self);
-        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
-        use(&bytes, &pinned);
-    }
-    EXPECT(self, pinned == before - 1);
+    await_pinned(self, before - 1);
     rank_tell(self, HOOP_OK, 0);
 }
 
@@ -196,6 +203,38 @@ static void break_within(const struct family_self *self)
         EXPECT(self, !hears || strstr(hoop_get_last_error(scene.comm), "rank 1: ") != NULL);
         EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
         break_device(0);
+    }
+    rank_tell(self, HOOP_OK, 0);
+}
+
+/* The driver refuses something in the middle of what rank 0 puts on its stream: all are told, and
+ * the room that the launch has left is freed. */
+static void refuse_within(const struct family_self *self)
+{
+    static const struct {
+        const char *call;
+        unsigned n;
+    } each[] = {{"copy", 1},
+                {"stream_write_value", 1},
+                {"stream_wait_value", 1},
+                {"copy", 2},
+                {"stream_write_value", 2}};
+    struct scene scene = loaded_scene(self);
+    size_t bytes = 0, before = 0;
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    use(&bytes, &before);
+    for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
+        scene.comm = join(self);
+        fill_in(&scene, 1, 0);
+        failing_cuda_start(self->rank == 0 ? each[i].call : "", each[i].n, 1, HOOP_CU_NOT_READY);
+        const hoop_result_t result = reduce(&scene, scene.in, scene.out, BYTES);
+        (void)failing_cuda_stop();
+        EXPECT(self, result == HOOP_CUDA_ERROR || (result == HOOP_OK && self->rank != 0));
+        EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
+        EXPECT(self, strstr(hoop_get_last_error(scene.comm), "rank 0: cu") != NULL);
+        scene_settle(&scene);
+        EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+        await_pinned(self, before);
     }
     rank_tell(self, HOOP_OK, 0);
 }
@@ -262,6 +301,7 @@ static void test_abort(void **state)
     run(2, come_too_late);
     run(3, break_waiting);
     run(2, break_within);
+    run(2, refuse_within);
     run(2, break_and_free);
     run(2, fail_behind);
     setenv("HOOP_TRANSPORT", "tcp", 1);
