@@ -41,6 +41,7 @@ struct capture {
 
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER; /* CUDA is not called with it */
 static struct capture *captures;
+static const char captured_half[] = "it could not be captured as a whole"; /* why it is closed */
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
@@ -158,8 +159,7 @@ static void captures_add(struct capture *capture)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* With the lock: is its graph gone, and nothing in its room? What a device that has failed left
- * there may still be in use. */
+/* With the lock: is its graph gone, and nothing in its room, as a failed device might have left? */
 static bool capture_is_gone(const struct capture *capture)
 {
     const struct hoop_room *room = &capture->room->room;
@@ -318,9 +318,10 @@ static void capture_run(struct capture *capture)
     hoop_pieces_begin(&capture->pieces);
     capture->runs = true;
     capture->over = false;
-    capture->rung = capture->told != NULL; /* on the device there is nothing to copy */
+    /* On the device there is nothing to copy, and half a graph may have no node that rings. */
+    capture->rung = capture->told != NULL || capture->closed == captured_half;
     atomic_store_explicit(capture->room->room.came, capture->rung, memory_order_release);
-    for (size_t i = 0; i < capture->count && capture->rung; i++) {
+    for (size_t i = 0; i < capture->count && capture->told != NULL; i++) {
         capture->told[i].told = 0;
     }
     const bool pushed = capture->closed == NULL && capture_push(capture);
@@ -377,8 +378,7 @@ static void capture_ring(void *arg)
     pthread_mutex_unlock(&captures_lock);
 }
 
-/* On CUDA's thread: the graph and all that was made of it is gone, so the capture will not run
- * again. */
+/* On CUDA's thread: the graph and all made of it is gone: the capture will not run again. */
 static void capture_end(void *arg)
 {
     struct capture *capture = arg;
@@ -496,7 +496,7 @@ static hoop_result_t capture_record(struct capture *capture)
                                              capture->work, capture->count, 1)
                      : capture_record_copies(capture);
     }
-    return result == HOOP_OK ? hoop_room_leave(pieces->room, pieces->stream, 0) : result;
+    return hoop_room_leave_after(pieces->room, pieces->stream, result);
 }
 
 /* Adds the capture to the list and to the graph. Takes it over, also on failure. */
@@ -515,7 +515,7 @@ static hoop_result_t capture_add(struct capture *capture, hoop_cu_graph_t graph)
     hoop_cuda_leave();
     if (result != HOOP_OK) {
         pthread_mutex_lock(&captures_lock);
-        capture->closed = "it could not be captured as a whole";
+        capture->closed = captured_half;
         pthread_mutex_unlock(&captures_lock);
     }
     return result;

@@ -279,6 +279,19 @@ hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream
     return room_write(room, stream, room->used, value);
 }
 
+hoop_result_t hoop_room_leave_after(const struct hoop_room *room, hoop_stream_t stream,
+                                    hoop_result_t result)
+{
+    struct hoop_failure why = {.code = HOOP_OK};
+    result = result == HOOP_OK ? hoop_room_leave(room, stream, 0) : result;
+    if (result != HOOP_OK) {
+        (void)hoop_failure_take(&why, result, -1);
+        (void)hoop_room_leave(room, stream, 0);
+        (void)hoop_error(result, "%s", why.text);
+    }
+    return result;
+}
+
 /* Sets the `go` words of all, used or not: the streams' comparison wraps, so a word that lagged far
  * behind would count as ahead. */
 void hoop_room_let_go(const struct hoop_room *room, uint32_t number)

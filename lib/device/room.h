@@ -79,6 +79,11 @@ hoop_result_t hoop_room_wait(const struct hoop_room *room, hoop_stream_t stream,
 hoop_result_t hoop_room_count(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
 /* Likewise sets `used` to value: the room is free for the next launch. */
 hoop_result_t hoop_room_leave(const struct hoop_room *room, hoop_stream_t stream, uint32_t value);
+/* For a graph, after its other nodes were put with that result: sets `used` to 0, also behind what
+ * is there after a failure, since a replay of that would otherwise keep the room. Returns the
+ * result, with its sentence. */
+hoop_result_t hoop_room_leave_after(const struct hoop_room *room, hoop_stream_t stream,
+                                    hoop_result_t result);
 
 /* Ends all holds of launch `number`. For a graph hoop_room_hold_all() first makes all its holds
  * hold again: its calls are launch 0 each time, and are let go by number 1. */

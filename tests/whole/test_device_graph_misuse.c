@@ -31,7 +31,10 @@ static void refuse_to_capture(const struct scene *scene, const char *call, unsig
     failing_cuda_start(call, n, 1, HOOP_CU_NOT_READY);
     EXPECT(scene->self, reduce(scene, scene->in, scene->out, BYTES) == HOOP_CUDA_ERROR);
     EXPECT(scene->self, failing_cuda_stop() >= n);
-    graph_drop(graph_end(scene->stream));
+    hoop_cu_graph_t graph = graph_end(scene->stream);
+    replay(scene, graph); /* which must not be, and does nothing */
+    scene_settle(scene);
+    graph_drop(graph);
     EXPECT(scene->self, atomic_load(&scene->comm->captured) == 0);
 }
 
