@@ -376,16 +376,18 @@ static void staging_nap(const struct hoop_staging *staging, bool awaits)
     }
 }
 
-/* In the context: puts the mark on the stream, or a host function if it can't be put there now. */
+/* In the context: puts the mark on the stream, or a host function if it can't be put there now. On
+ * a stream of the caller's that may also be because CUDA refuses the mark: copies may be before it
+ * there, and hoop can't ask whether that stream is past them. Its own stream it asks. */
 static hoop_result_t staging_mark(struct hoop_staging *staging, struct hoop_mark *mark,
                                   hoop_stream_t stream)
 {
-    const bool free = mark == &staging->own || hoop_mark_awaited(mark) == 0;
-    hoop_result_t result = HOOP_OK;
-    if (mark->word != 0 && free) {
-        result = hoop_mark_put(mark, stream);
+    const bool own = mark == &staging->own;
+    const bool word = mark->word != 0 && (own || hoop_mark_awaited(mark) == 0);
+    hoop_result_t result = word ? hoop_mark_put(mark, stream) : HOOP_AGAIN;
+    if (result == HOOP_OK) {
         staging_nap(staging, true); /* here too: the driver may sleep before it polls again */
-    } else {
+    } else if (!word || !own) {
         result = hoop_cuda_check(
             "cuLaunchHostFunc", hoop_cuda.host_function(stream, staging_arrived, staging->arrival));
         staging->launched += result == HOOP_OK;

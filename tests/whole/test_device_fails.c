@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "fakes/failing_cuda.h"
 #include "memory/cuda.h"
 #include "whole/device_world.h"
 
@@ -165,6 +166,48 @@ static void test_refused_launch(void **state)
     }
 }
 
+/* Each rank has the right sum, or an error that says which call of CUDA's was refused and why. */
+static void assert_sum_or_reason(const char *call)
+{
+    for (int r = 0; r < RANKS; r++) {
+        if (ranks[r].result == HOOP_OK) {
+            assert_all(ranks[r].out, 6);
+        } else if (ranks[r].result != HOOP_CUDA_ERROR || strstr(ranks[r].why, ": cu") == NULL ||
+                   strstr(ranks[r].why, "CUDA_ERROR_FAKE (801)") == NULL ||
+                   strstr(ranks[r].why, "has not ended") != NULL) {
+            fail_msg("%s: rank %d returned %d: %s", call, r, ranks[r].result, ranks[r].why);
+        }
+    }
+}
+
+/* A call of the driver's is refused, whichever it is: nobody waits for what will not come, and all
+ * that was pinned is given back with the comms. */
+static void test_refused_calls(void **state)
+{
+    size_t bytes = 0, pinned = 0, before = 0;
+    make_by(*state);
+    sum_in_threads();
+    end();
+    use(&bytes, &before);
+    for (size_t i = 0; failing_cuda_name(i) != NULL; i++) {
+        const char *call = failing_cuda_name(i);
+        for (unsigned n = 1, calls = n; calls >= n - 1 && n <= 3 * RANKS; n++) {
+            make_by(*state);
+            for (int r = 0; r < RANKS; r++) {
+                memset(ranks[r].in + view, r + 1, BYTES);
+            }
+            failing_cuda_start(call, n, 1, 801);
+            sum_in_threads();
+            calls = failing_cuda_stop();
+            assert_sum_or_reason(call);
+            settle();
+            end();
+            use(&bytes, &pinned);
+            assert_in_range(pinned, 0, before);
+        }
+    }
+}
+
 /* The same for ranks that one thread drives: the one that fails waits for the others, which still
  * use its buffers, and which must not be kept from leaving them. */
 static void test_group_fails(void **state)
@@ -275,6 +318,8 @@ int main(void)
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "refuse"),
         cmocka_unit_test_prestate(test_group_fails, (void *)(uintptr_t) "break"),
         BY_HOST(test_too_short),
+        BY_HOST(test_refused_calls),
+        ON_DEVICE(test_refused_calls),
         ON_DEVICE(test_broken),
         BY_HOST(test_broken),
         ON_DEVICE(test_abort),
