@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "memory/cuda.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -139,6 +140,26 @@ void assert_spoilt(const struct scene *scene)
 {
     const unsigned char *out = at_host(scene->out);
     EXPECT(scene->self, out[0] == 0xff && memcmp(out, out + 1, BYTES - 1) == 0);
+}
+
+static _Atomic uint32_t gate[4096 / sizeof(uint32_t)] __attribute__((aligned(4096)));
+static uint32_t stops;
+
+void scene_stop(const struct scene *scene)
+{
+    static hoop_cu_address_t at;
+    if (at == 0) {
+        EXPECT(scene->self, hoop_cuda.host_register((void *)gate, sizeof(gate),
+                                                    HOOP_CU_HOST_REGISTER_MAPPED) == 0);
+        EXPECT(scene->self, hoop_cuda.host_pointer(&at, (void *)gate, 0) == 0);
+    }
+    EXPECT(scene->self,
+           hoop_cuda.stream_wait_value(scene->stream, at, ++stops, HOOP_CU_WAIT_VALUE_GEQ) == 0);
+}
+
+void scene_go(void)
+{
+    atomic_store(&gate[0], stops);
 }
 
 bool is_busy_since(const struct scene *scene, uint64_t start_ns, unsigned us)

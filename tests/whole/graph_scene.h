@@ -58,6 +58,10 @@ void scene_replay_among_calls(const struct scene *scene);
 /* How long the input takes: a call that returns earlier is noticed. */
 #define SLOW_US 200000
 
+/* The scene's stream stops here, until scene_go(). A call that waited for it would fail. */
+void scene_stop(const struct scene *scene);
+void scene_go(void);
+
 /* Is anything on the stream? */
 bool is_busy(hoop_stream_t stream);
 /* Is what was put on the scene's stream at start_ns, and takes so long, still there? If not the

@@ -36,7 +36,10 @@ static void abort_waiting(const struct family_self *self)
 {
     const struct scene scene = loaded_scene(self);
     if (self->rank != 1) {
-        fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
+        if (self->rank != 0) {
+            scene_stop(&scene);
+        }
+        fill_in(&scene, 1, 0);
         EXPECT(self, reduce(&scene, scene.out, scene.out, BYTES) == HOOP_OK);
     }
     usleep(SLOW_US / 4);
@@ -50,6 +53,7 @@ static void abort_waiting(const struct family_self *self)
     if (self->rank == 2) {
         EXPECT(self, is_busy(scene.stream)); /* the abort does not wait for it */
     }
+    scene_go();
     scene_settle(&scene);
     if (self->rank != 1) {
         assert_spoilt(&scene);

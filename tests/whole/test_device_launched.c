@@ -43,10 +43,10 @@ static void return_at_once(const struct family_self *self)
     for (int round = 0; round < 4; round++) {
         unsigned char *in = round % 2 == 0 ? scene.in : scene.out;
         fill(scene.stream, scene.out, 0x11, BYTES, 0);
-        fill(scene.stream, in, round + self->rank, BYTES, SLOW_US / 2);
-        fill(scene.stream, scene.log, round + 1, 1, 0);
+        scene_stop(&scene);
+        fill(scene.stream, in, round + self->rank, BYTES, 0);
         EXPECT(self, reduce(&scene, in, scene.out, BYTES) == HOOP_OK);
-        EXPECT(self, at_host(scene.log)[0] != round + 1 && is_busy(scene.stream));
+        scene_go();
         copy(&scene, scene.in, scene.out, BYTES);
         fill(scene.stream, scene.out, 0x22, BYTES, 0);
         scene_settle(&scene);
@@ -82,11 +82,14 @@ static void reduce_to_each(const struct family_self *self)
     for (int round = 0; round < 4 * self->n; round++) {
         const int root = round % self->n;
         const unsigned before = launches();
-        fill_in(&scene, round, round >= self->n ? SLOW_US / 20 : 0);
+        if (round >= self->n) {
+            scene_stop(&scene);
+        }
+        fill_in(&scene, round, 0);
         fill(scene.stream, scene.out, 0x33, BYTES, 0);
         EXPECT(self, hoop_reduce(scene.in, scene.out, BYTES, HOOP_UINT8, HOOP_SUM, root, scene.comm,
                                  scene.stream) == HOOP_OK);
-        EXPECT(self, round < self->n || is_busy(scene.stream));
+        scene_go();
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, self->rank == root ? sum_of(&scene, round) : 0x33, BYTES));
         EXPECT(self, launches() == before + acts(self, root));
@@ -344,8 +347,10 @@ static void bring_new_memory(const struct family_self *self)
             expect_log(&scene, round);
         }
     }
-    fill(scene.stream, x, self->rank, BYTES, SLOW_US / 4);
-    EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK && is_busy(scene.stream));
+    scene_stop(&scene);
+    fill(scene.stream, x, self->rank, BYTES, 0);
+    EXPECT(self, reduce(&scene, x, x, BYTES) == HOOP_OK);
+    scene_go();
     scene_settle(&scene);
     EXPECT(self, !by_host());
     scene_end(&scene);
@@ -361,6 +366,9 @@ static void meet_from_elsewhere(const struct family_self *self, bool from_pool)
     pool(elsewhere);
     for (int round = 0; round < 14; round++) {
         const bool goes = round == 1 && self->rank == 1;
+        if (round == 0 || round >= 10) {
+            scene_stop(&scene);
+        }
         fill_in(&scene, round, SLOW_US / 10);
         if (goes && elsewhere != NULL) {
             fill(scene.stream, elsewhere, round + self->rank, BYTES, 0);
@@ -372,7 +380,7 @@ static void meet_from_elsewhere(const struct family_self *self, bool from_pool)
                             : elsewhere != NULL ? elsewhere
                                                 : out,
                             scene.out, BYTES) == HOOP_OK);
-        EXPECT(self, (round > 0 && round < 10) || is_busy(scene.stream));
+        scene_go();
         copy(&scene, scene.log, scene.out, 1);
         scene_settle(&scene);
         EXPECT(self, are_all(scene.out, sum_of(&scene, round), BYTES));
@@ -436,7 +444,10 @@ static void abort_waiting(const struct family_self *self)
 {
     const struct scene scene = scene_known(self);
     if (self->rank != 1) {
-        fill_in(&scene, 1, self->rank == 0 ? 0 : 2 * SLOW_US);
+        if (self->rank != 0) {
+            scene_stop(&scene);
+        }
+        fill_in(&scene, 1, 0);
         EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
     }
     usleep(SLOW_US / 4);
@@ -449,6 +460,7 @@ static void abort_waiting(const struct family_self *self)
     if (self->rank == 2) {
         EXPECT(self, is_busy(scene.stream)); /* the abort does not wait for it */
     }
+    scene_go();
     scene_settle(&scene);
     scene_end(&scene);
 }
