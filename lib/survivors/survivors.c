@@ -283,11 +283,7 @@ void hoop_survivors_destroy(struct hoop_survivors *survivors, bool joined)
         return;
     }
     hoop_service_run(survivors_stop, &order);
-    hoop_rendezvous_finish(&survivors->survival.rendezvous);
-    if (survivors->survival.lineage != NULL) {
-        hoop_secret_wipe(&survivors->survival.lineage->key, sizeof(struct hoop_secret));
-    }
-    free(survivors->survival.lineage);
+    hoop_survivors_forget(survivors);
     hoop_secret_wipe(&survivors->key, sizeof(survivors->key));
     free(survivors);
 }

@@ -194,18 +194,17 @@ hoop_result_t hoop_survivor_dial(struct hoop_survivor *other)
     return result == HOOP_AGAIN || result == HOOP_REMOTE_ERROR ? HOOP_OK : result;
 }
 
-/* This process lacks descriptors or memory to call others, or to let them in. Fails for all in half
- * the time after which they would take this process for dead. */
+/* This process lacks descriptors or memory to call others, to let them in or to lead them. Fails
+ * for all in half the time after which they would take it for dead, or if less is left. */
 static void survivors_starved(void *arg, uint64_t ms, const struct hoop_failure *why)
 {
     struct hoop_survivors *all = arg;
-    if (ms >= all->member->roster.dead_after_ms / 2) {
+    if (ms >= all->member->roster.dead_after_ms / 2 || ms >= hoop_left_ms(all->deadline_ns)) {
         hoop_survivors_fail_all(all, why->code, "rank %u: %s", all->member->join.rank, why->text);
     }
 }
 
-/* A call has begun, or not, with the thread's sentence. */
-static void survivors_note_call(struct hoop_survivors *all, hoop_result_t result)
+void hoop_survivors_note(struct hoop_survivors *all, hoop_result_t result)
 {
     const uint64_t now = hoop_now_ns();
     struct hoop_failure why = {.code = HOOP_OK};
@@ -215,7 +214,8 @@ static void survivors_note_call(struct hoop_survivors *all, hoop_result_t result
     }
     (void)hoop_failure_take(&why, result, -1);
     all->starved_ns = all->starved_ns != 0 ? all->starved_ns : now;
-    survivors_starved(all, (now - all->starved_ns) / HOOP_NS_PER_MS, &why);
+    const uint64_t ms = (now - all->starved_ns) / HOOP_NS_PER_MS;
+    survivors_starved(all, hoop_result_is_own(result) ? ms : UINT64_MAX, &why);
 }
 
 void hoop_survivors_call(struct hoop_survivors *all)
@@ -228,7 +228,7 @@ void hoop_survivors_call(struct hoop_survivors *all)
                              hoop_survivors_has(all, hoop_survivor_rank(other)) && !other->said &&
                              other->dialled == NULL;
         if (missing) {
-            survivors_note_call(all, hoop_survivor_dial(other));
+            hoop_survivors_note(all, hoop_survivor_dial(other));
             calls++;
         }
     }

@@ -42,7 +42,7 @@ struct hoop_survivors {
     bool exact, broken;
     uint32_t n, me, next_call, before;
     uint64_t begin_ns, deadline_ns, timeout_ms, pause_ms;
-    uint64_t starved_ns; /* since when this process cannot call others; 0: it can */
+    uint64_t starved_ns; /* since when this process cannot call or lead others; 0: it can */
     struct hoop_secret key;
     struct hoop_rank_set out; /* ranks of the lineage that are left out */
     uint8_t nonce[HOOP_NONCE_BYTES];
@@ -75,6 +75,8 @@ void hoop_survivors_break(struct hoop_survivors *all);
 void hoop_survivor_lose(struct hoop_survivor *other, const char *why);
 /* Takes the next step that is possible now. */
 void hoop_survivors_look(struct hoop_survivors *all);
+/* Forgets the decision. */
+void hoop_survivors_forget(struct hoop_survivors *all);
 /* During the agreement: */
 void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connection *connection,
                               const struct hoop_frame_view *view);
@@ -93,6 +95,9 @@ void hoop_survivor_end(struct hoop_survivor *other);
 void hoop_survivors_close(struct hoop_survivors *all);
 /* Connects to the rank's process. If nobody listens a later tick tries again. */
 hoop_result_t hoop_survivor_dial(struct hoop_survivor *other);
+/* A call, or the decision, was possible or not, with the thread's sentence. For want of descriptors
+ * or memory a later tick tries again, for a while. */
+void hoop_survivors_note(struct hoop_survivors *all, hoop_result_t result);
 /* As leader, calls those that have not come, to see whether they are still there. */
 void hoop_survivors_call(struct hoop_survivors *all);
 /* Takes for lost whoever accepts a connection but says nothing for dead_after. */

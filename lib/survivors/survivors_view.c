@@ -132,6 +132,17 @@ void hoop_survivor_lose(struct hoop_survivor *other, const char *why)
 
 /* ---- The decision --------------------------------------------------------------------------- */
 
+void hoop_survivors_forget(struct hoop_survivors *all)
+{
+    struct hoop_survival *survival = &all->survival;
+    hoop_rendezvous_finish(&survival->rendezvous);
+    if (survival->lineage != NULL) {
+        hoop_secret_wipe(&survival->lineage->key, sizeof(struct hoop_secret));
+    }
+    free(survival->lineage);
+    *survival = (struct hoop_survival){.lineage = NULL};
+}
+
 static hoop_result_t survivors_make_lineage(struct hoop_survivors *all)
 {
     struct hoop_lineage *lineage =
@@ -195,25 +206,26 @@ static hoop_result_t survivors_settle(struct hoop_survivors *all)
     return result == HOOP_OK && !all->exact ? survivors_make_lineage(all) : result;
 }
 
-/* Carries out the decision, once the nonce is known. */
-static void survivors_decide(struct hoop_survivors *all)
+/* Carries out the decision, once the nonce is known. After a failure nobody has heard of it. */
+static hoop_result_t survivors_decide(struct hoop_survivors *all)
 {
+    const bool leads = hoop_survivors_leader(all) == all->me;
     hoop_result_t result = survivors_settle(all);
-    if (result == HOOP_OK && hoop_survivors_leader(all) == all->me) {
+    if (result == HOOP_OK && leads) {
         result = hoop_leader_begin(&all->survival.rendezvous);
     }
     if (result != HOOP_OK) {
-        hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,
-                                hoop_thread_error());
-        return;
+        hoop_survivors_forget(all);
+        return result;
     }
     all->state = HOOP_SURVIVORS_AGREED;
     hoop_survivors_expect_no_more(all);
     hoop_timer_stop(all->timer);
-    for (uint32_t rank = 0; rank < all->n && hoop_survivors_leader(all) == all->me; rank++) {
+    for (uint32_t rank = 0; rank < all->n && leads; rank++) {
         hoop_survivors_say(all, all->others[rank].caller, HOOP_VIEW_AGREED);
     }
     hoop_job_complete_once(&all->job, NULL);
+    return HOOP_OK;
 }
 
 /* Is the rank that decided the lowest that is left, are all that are left in this comm, and does
@@ -235,15 +247,17 @@ static bool survivors_fits(const struct hoop_survivor *leader, const struct hoop
 bool hoop_survivors_take_decision(struct hoop_survivor *leader, const struct hoop_frame_view *view)
 {
     struct hoop_survivors *all = leader->all;
+    hoop_result_t result = HOOP_OK;
     if (!survivors_fits(leader, view)) {
         return false;
     }
     all->out = view->out;
     memcpy(all->nonce, view->nonce, sizeof(all->nonce));
-    if (hoop_survivors_has(all, all->me)) {
-        survivors_decide(all);
-    } else {
+    if (!hoop_survivors_has(all, all->me)) {
         survivors_grow(all);
+    } else if ((result = survivors_decide(all)) != HOOP_OK) {
+        hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,
+                                hoop_thread_error());
     }
     return true;
 }
@@ -292,24 +306,17 @@ void hoop_survivors_take_view(struct hoop_survivor *other, struct hoop_connectio
 void hoop_survivors_look(struct hoop_survivors *all)
 {
     const uint32_t leader = hoop_survivors_leader(all);
-    hoop_result_t result = HOOP_OK;
     bool whole = leader == all->me;
     for (uint32_t rank = 0; rank < all->n && whole; rank++) {
         whole = rank == all->me || !hoop_survivors_has(all, rank) || all->others[rank].said;
     }
     if (leader != all->me && all->others[leader].dialled == NULL) {
-        result = hoop_survivor_dial(&all->others[leader]);
+        hoop_survivors_note(all, hoop_survivor_dial(&all->others[leader]));
     } else if (whole) { /* ranks may be out because they took this one for lost, and have gone on */
         hoop_survivors_look_for_left(all);
-        whole = all->state == HOOP_SURVIVORS_GATHERING;
-        if (whole) { /* else the decision may be known under this nonce */
-            result = hoop_random(all->nonce, sizeof(all->nonce));
+        if (all->state == HOOP_SURVIVORS_GATHERING) { /* else it may be known under this nonce */
+            const hoop_result_t result = hoop_random(all->nonce, sizeof(all->nonce));
+            hoop_survivors_note(all, result == HOOP_OK ? survivors_decide(all) : result);
         }
-    }
-    if (result != HOOP_OK) {
-        hoop_survivors_fail_all(all, result, "rank %u: %s", all->member->join.rank,
-                                hoop_thread_error());
-    } else if (whole) {
-        survivors_decide(all);
     }
 }

@@ -2,7 +2,7 @@
  * A rank cannot take part in a birth. It lacks memory for a split: every call of calloc() in it
  * fails once; or descriptors to ask in a shrink whether a rank that has not come is there. The
  * others hear of it, though the comm stays and its timeout is far, and are not told only that
- * somebody has left.
+ * somebody has left. A shrink goes on if the descriptors are there a moment later.
  */
 #include "fakes/failing_calls.h"
 #include "harness/meeting.h"
@@ -167,6 +167,49 @@ static void test_no_descriptors(void **state)
     munmap(meeting, sizeof(*meeting));
 }
 
+/* One rank, which leads the shrink or not, lacks descriptors for a moment. */
+static void shrink_late(const struct family_self *self, const void *arg)
+{
+    static const struct failing failing = {"socket", EMFILE, 1, 3};
+    const struct trial *trial = arg;
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    const void *where = NULL;
+    hoop_comm_t comm = NULL, child = NULL;
+    (void)meeting_open(self, &trial->meeting);
+    config.init_timeout_ms = 10000;
+    if (hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank) != HOOP_OK) {
+        _exit(11);
+    }
+    if (self->rank == (int)trial->from) {
+        failing_start(&failing);
+    }
+    if (hoop_comm_shrink(comm, NULL, 0, &child, &config, HOOP_SHRINK_DEFAULT) != HOOP_OK) {
+        (void)fprintf(stderr, "rank %d: %s\n", self->rank, hoop_get_last_error(NULL));
+        _exit(12);
+    }
+    (void)failing_stop(&where);
+    _exit(self->rank != (int)trial->from || where != NULL ? 0 : 13);
+}
+
+static void test_few_descriptors(void **state)
+{
+    struct trial *trial =
+        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_ptr_not_equal(trial, MAP_FAILED);
+    for (trial->from = 0; trial->from < PAIR; trial->from++) {
+        struct family family;
+        trial->meeting.ready = 0;
+        family_init(&family, PAIR);
+        assert_true(family_fork_all(&family, shrink_late, trial));
+        for (int rank = 0; rank < PAIR; rank++) {
+            assert_true(family_reap(&family, rank, hoop_deadline_ns(SOON_MS)));
+        }
+        family_finish(&family);
+    }
+    munmap(trial, sizeof(*trial));
+}
+
 int main(void)
 {
     (void)setenv("HOOP_DEAD_AFTER_MS", "2000", 1);
@@ -174,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_waited_for),
         cmocka_unit_test(test_in_background),
         cmocka_unit_test(test_no_descriptors),
+        cmocka_unit_test(test_few_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
