@@ -411,9 +411,9 @@ static void connection_read(struct hoop_connection *connection)
 /* err is the result of connect(). */
 static void connection_connected(struct hoop_connection *connection, int err)
 {
+    err = err == 0 && !hoop_socket_local(connection->fd, &connection->about.local) ? errno : err;
     if (err == 0) {
         connection->state = CONNECTION_SHAKING;
-        (void)hoop_socket_local(connection->fd, &connection->about.local);
         connection_flush(connection);
     } else if (err != EINPROGRESS) {
         hoop_connection_refuse(connection,

@@ -279,8 +279,10 @@ static hoop_result_t socket_listen_far(struct hoop_place *place, const struct ho
             return result;
         }
         err = socket_try_port(fd, &place->address, &address, bytes);
+        if (err == 0 && !hoop_socket_local(fd, &place->address)) {
+            err = errno;
+        }
         if (err == 0) {
-            (void)hoop_socket_local(fd, &place->address);
             *ret_fd = fd;
             return HOOP_OK;
         }

@@ -210,14 +210,60 @@ static void test_few_descriptors(void **state)
     munmap(trial, sizeof(*trial));
 }
 
+/* ---- Addresses ------------------------------------------------------------------------------ */
+
+static void join_nameless(const struct family_self *self, const void *arg)
+{
+    const struct trial *trial = arg;
+    const struct failing failing = {"getsockname", ENOBUFS, trial->from, 1};
+    struct report report = {.failed = false};
+    const void *where = NULL;
+    hoop_comm_t comm = NULL;
+    (void)setenv("HOOP_HOSTID", self->rank == 0 ? "a" : "b", 1);
+    (void)meeting_open(self, &trial->meeting);
+    if (self->rank == 1) {
+        failing_start(&failing);
+    }
+    report.result = hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank);
+    (void)failing_stop(&where);
+    report.failed = where != NULL;
+    (void)snprintf(report.text, sizeof(report.text), "%s", hoop_get_last_error(NULL));
+    _exit(family_say(self, &report, sizeof(report)) ? 0 : 12);
+}
+
+/* A rank's sockets do not tell their addresses, one after the other: it dials again, or says so. */
+static void test_nameless(void **state)
+{
+    struct trial *trial =
+        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct report reports[PAIR] = {{.failed = true}, {.failed = true}};
+    (void)state;
+    assert_ptr_not_equal(trial, MAP_FAILED);
+    for (trial->from = 1; reports[1].failed; trial->from++) {
+        struct family family;
+        trial->meeting.ready = 0;
+        family_init(&family, PAIR);
+        assert_true(family_fork_all(&family, join_nameless, trial));
+        for (int rank = 0; rank < PAIR; rank++) {
+            assert_int_equal(family_hear(&family, rank, &reports[rank], sizeof(reports[rank]),
+                                         hoop_deadline_ns(SOON_MS)),
+                             FAMILY_HEARD);
+            if (reports[rank].result != HOOP_OK && strstr(reports[rank].text, "ENOBUFS") == NULL) {
+                fail_msg("call %u: rank %d: %s", trial->from, rank, reports[rank].text);
+            }
+        }
+        family_finish(&family);
+    }
+    munmap(trial, sizeof(*trial));
+}
+
 int main(void)
 {
     (void)setenv("HOOP_DEAD_AFTER_MS", "2000", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waited_for),
-        cmocka_unit_test(test_in_background),
-        cmocka_unit_test(test_no_descriptors),
-        cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_waited_for),     cmocka_unit_test(test_in_background),
+        cmocka_unit_test(test_no_descriptors), cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_unusable),       cmocka_unit_test(test_nameless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
