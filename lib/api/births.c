@@ -118,7 +118,6 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
                                     struct hoop_comm_options *ret)
 {
     const struct hoop_settings *settings = hoop_settings();
-    uint64_t profile = 0;
     if (nranks < 1 || nranks > (int)HOOP_MAX_RANKS) {
         return hoop_error(HOOP_INVALID_ARGUMENT, "nranks is %d, expected 1 to %u", nranks,
                           HOOP_MAX_RANKS);
@@ -129,15 +128,7 @@ static hoop_result_t births_options(const hoop_config_t *config, int nranks, int
     ret->join.n = (uint32_t)nranks;
     ret->join.rank = (uint32_t)rank;
     ret->device = -1;
-    hoop_result_t result = hoop_settings_accepted(settings);
-    if (result == HOOP_OK) {
-        result = hoop_profile_use(&profile);
-    }
-    if (result != HOOP_OK) {
-        return result;
-    }
     ret->join.agreement = hoop_settings_agreement(settings);
-    ret->join.agreement.profile = profile;
     ret->join.timeout_ms = settings->init_timeout_ms;
     ret->op_timeout_ms = settings->op_timeout_ms;
     ret->join.dead_after_ms = settings->dead_after_ms;
@@ -159,9 +150,25 @@ static hoop_result_t births_go(hoop_result_t made, struct hoop_comm *parent,
     return hoop_group_open() ? hoop_group_add_birth(birth) : hoop_births_run(birth, 1);
 }
 
-static hoop_result_t births_join(const struct hoop_comm_options *options, hoop_comm_t *comm)
+/* A rank with a setting that no default may stand for joins all the same, and fails when all have
+ * come: so the others hear of it, and do not wait for this rank. */
+static void births_compare(struct hoop_agreement *agreement, struct hoop_failure *ret_unusable)
+{
+    hoop_result_t result = hoop_settings_accepted(hoop_settings());
+    if (result != HOOP_OK) {
+        agreement->check = HOOP_UNUSABLE;
+    } else if ((result = hoop_profile_use(&agreement->profile)) != HOOP_OK) {
+        agreement->profile = HOOP_UNUSABLE;
+    }
+    (void)hoop_failure_take(ret_unusable, result, -1);
+}
+
+static hoop_result_t births_join(struct hoop_comm_options *options, hoop_comm_t *comm)
 {
     struct hoop_birth birth;
+    struct hoop_failure unusable = {.code = HOOP_OK};
+    births_compare(&options->join.agreement, &unusable);
+    options->unusable = &unusable;
     return births_go(hoop_birth_join(options, comm, &birth), NULL, &birth);
 }
 

@@ -555,13 +555,14 @@ static void agreed_show(const struct agreed *of, uint64_t value, char ret[SETTIN
 {
     settings_choice_word(of->choices, value, ret);
     if (ret[0] == '\0') {
-        snprintf(ret, SETTINGS_WORD_BYTES, "%" PRIu64, value);
+        snprintf(ret, SETTINGS_WORD_BYTES, value == HOOP_UNUSABLE ? "unusable" : "%" PRIu64, value);
     }
 }
 
 static void agreed_show_profile(uint64_t digest, char ret[SETTINGS_WORD_BYTES])
 {
-    snprintf(ret, SETTINGS_WORD_BYTES, digest == 0 ? "unset" : "%016" PRIx64, digest);
+    const char *format = digest == HOOP_UNUSABLE ? "unusable" : "%016" PRIx64;
+    snprintf(ret, SETTINGS_WORD_BYTES, digest == 0 ? "unset" : format, digest);
 }
 
 bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_agreement *b,

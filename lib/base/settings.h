@@ -190,6 +190,7 @@ struct hoop_settings {
  * What must be the same on all ranks of a comm. Every rank sends its own to the join, and a
  * difference fails the join on all ranks. Both the struct and its comparison derive from the table.
  */
+#define HOOP_UNUSABLE UINT64_MAX /* what a rank with such a value sends */
 struct hoop_agreement {
 #define HOOP_AGREED(field, ...) uint64_t field;
     HOOP_SETTINGS_AGREED(HOOP_AGREED, HOOP_AGREED)

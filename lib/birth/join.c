@@ -58,7 +58,9 @@ static hoop_result_t join_on_met(void *arg, const struct hoop_roster *roster)
 {
     struct hoop_comm *comm = arg;
     const bool asks = hoop_settings()->cma != 0 && roster->machines == 1;
-    hoop_result_t result = hoop_board_init(&comm->board, roster, comm->rank);
+    hoop_result_t result = comm->unusable.code == HOOP_OK
+                               ? hoop_board_init(&comm->board, roster, comm->rank)
+                               : hoop_error(comm->unusable.code, "%s", comm->unusable.text);
     comm->spans = roster->machines > 1;
     if (result != HOOP_OK) {
         return result;
@@ -175,6 +177,9 @@ hoop_result_t hoop_comm_begin(struct hoop_comm *comm, const struct hoop_comm_opt
     comm->rank = options->join.rank;
     comm->n = options->join.n;
     comm->agreed = options->join.agreement;
+    if (options->unusable != NULL) {
+        comm->unusable = *options->unusable;
+    }
     comm->op_timeout_ms = options->op_timeout_ms;
     comm->init_timeout_ms = options->join.timeout_ms;
     comm->blocking = options->blocking;
@@ -335,6 +340,8 @@ hoop_result_t hoop_comm_complete(struct hoop_comm *comm, struct hoop_comm *paren
     hoop_result_t result = join_await(comm, parent, &failure);
     if (result == HOOP_OK) {
         result = join_lay_out(comm);
+    } else if (comm->unusable.code != HOOP_OK) { /* it knows better than the others */
+        result = hoop_error(comm->unusable.code, "%s", comm->unusable.text);
     } else if (failure.code != HOOP_OK) {
         hoop_error(result, "%s", failure.text);
     } else {

@@ -91,8 +91,9 @@ struct hoop_comm {
     struct hoop_job job;
     uint64_t init_timeout_ms;
     bool blocking;
-    _Atomic bool ready;        /* all of the above is in place; written under look_lock */
-    struct hoop_failure early; /* its user ended it before that; under look_lock */
+    _Atomic bool ready;           /* all of the above is in place; written under look_lock */
+    struct hoop_failure unusable; /* a setting with which it joins only to tell the others */
+    struct hoop_failure early;    /* its user ended it before that; under look_lock */
 };
 
 /* Options after defaults, settings and config have been merged. */
@@ -102,6 +103,7 @@ struct hoop_comm_options {
     uint64_t op_timeout_ms;
     bool blocking;
     char name[HOOP_COMM_NAME_BYTES];
+    const struct hoop_failure *unusable; /* see hoop_comm; borrowed until it has begun; or NULL */
 };
 
 /* Closes the descriptors by which the driver sleeps and is woken. */

@@ -535,7 +535,8 @@ static hoop_result_t connection_greet(struct hoop_connection *connection,
     if (dialled != NULL) {
         greeting.dialled = *dialled;
         greeting.dialled.scope = 0; /* interface indices differ between machines */
-        greeting.encrypts = hoop_settings()->check == HOOP_CHECK_AEAD;
+        greeting.encrypts = hoop_settings()->check == HOOP_CHECK_AEAD ||
+                            hoop_settings_accepted(hoop_settings()) != HOOP_OK;
         connection->state = CONNECTION_CONNECTING;
     }
     /* waits in the queue until the socket is connected */

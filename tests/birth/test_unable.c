@@ -210,6 +210,55 @@ static void test_few_descriptors(void **state)
     munmap(trial, sizeof(*trial));
 }
 
+/* ---- Settings ------------------------------------------------------------------------------- */
+
+static const struct unusable {
+    const char *name, *value;
+} unusable[] = {{"HOOP_CHECK", "aes"}, {"HOOP_PROFILE", "/none"}};
+
+static void join_unusable(const struct family_self *self, const void *arg)
+{
+    const struct trial *trial = arg;
+    const struct unusable *setting = &unusable[trial->from];
+    struct report report = {.failed = false};
+    hoop_comm_t comm = NULL;
+    if (self->rank == 1) {
+        (void)setenv(setting->name, setting->value, 1);
+    }
+    (void)meeting_open(self, &trial->meeting);
+    report.result = hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank);
+    (void)snprintf(report.text, sizeof(report.text), "%s", hoop_get_last_error(NULL));
+    _exit(family_say(self, &report, sizeof(report)) ? 0 : 12);
+}
+
+/* A rank has a setting with which it cannot go on: it says what is wrong, the other one where. */
+static void test_unusable(void **state)
+{
+    struct trial *trial =
+        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_ptr_not_equal(trial, MAP_FAILED);
+    for (trial->from = 0; trial->from < sizeof(unusable) / sizeof(unusable[0]); trial->from++) {
+        const struct unusable *setting = &unusable[trial->from];
+        struct family family;
+        trial->meeting.ready = 0;
+        family_init(&family, PAIR);
+        assert_true(family_fork_all(&family, join_unusable, trial));
+        for (int rank = 0; rank < PAIR; rank++) {
+            struct report report;
+            assert_int_equal(
+                family_hear(&family, rank, &report, sizeof(report), hoop_deadline_ns(SOON_MS)),
+                FAMILY_HEARD);
+            if (report.result == HOOP_OK || strstr(report.text, setting->name) == NULL ||
+                strstr(report.text, rank == 0 ? "unusable on rank 1 " : "expected") == NULL) {
+                fail_msg("rank %d: %s: %s", rank, hoop_get_error_name(report.result), report.text);
+            }
+        }
+        family_finish(&family);
+    }
+    munmap(trial, sizeof(*trial));
+}
+
 /* ---- Addresses ------------------------------------------------------------------------------ */
 
 static void join_nameless(const struct family_self *self, const void *arg)
