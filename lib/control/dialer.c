@@ -6,6 +6,7 @@
  */
 #include "control/dialer.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/settings.h"
 #include "net/interface.h"
 #include "runtime/watch.h"
@@ -21,6 +22,7 @@
  * other places, less at first. */
 #define DIALER_PATIENCE_MS 5000u
 #define DIALER_PATIENCE_MIN_MS 500u
+#define DIALER_WARN_MS 10000u   /* or a quarter of its time: when a search says that it goes on */
 #define DIALER_REASON_BYTES 240 /* has room for a job that another server tells of */
 
 struct dialer_place {
@@ -40,6 +42,7 @@ struct hoop_dialer {
     struct dialer_place places[HOOP_DIALER_PLACES];
     uint32_t count, at;
     bool unanswered; /* some attempt of this round was not answered */
+    bool warned;
     uint64_t patience_ms;
     struct hoop_address from;
     struct hoop_frame_hello hello;
@@ -141,6 +144,22 @@ static bool dialer_is_hopeless(const struct hoop_dialer *dialer)
     return final == dialer->count;
 }
 
+/* Says once that a join has found nobody so far: its error is far off, and does not reach a process
+ * that is ended before. */
+static void dialer_warn(struct hoop_dialer *dialer)
+{
+    const uint64_t quarter_ns = (dialer->deadline_ns - dialer->start_ns) / 4;
+    const uint64_t most_ns = DIALER_WARN_MS * HOOP_NS_PER_MS;
+    char text[HOOP_FAILURE_TEXT_BYTES];
+    if (dialer->warned || dialer->hello.kind > HOOP_HELLO_TO_PARENT ||
+        hoop_now_ns() - dialer->start_ns < (quarter_ns < most_ns ? quarter_ns : most_ns)) {
+        return;
+    }
+    dialer->warned = true;
+    dialer_describe(dialer, text, sizeof(text));
+    hoop_log(HOOP_LOG_WARN, HOOP_LOG_INIT, "found nobody yet: %s, going on", text);
+}
+
 static void dialer_next_round(struct hoop_dialer *dialer)
 {
     const bool far = dialer_is_far(dialer);
@@ -148,6 +167,7 @@ static void dialer_next_round(struct hoop_dialer *dialer)
         dialer_fail(dialer, dialer->places[dialer->at].code);
         return;
     }
+    dialer_warn(dialer);
     if (dialer->unanswered) {
         dialer->patience_ms = dialer_double(dialer->patience_ms, DIALER_PATIENCE_MS);
     }

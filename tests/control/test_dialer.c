@@ -3,6 +3,7 @@
  * if the cause is on this side, and reports for every place what happened there.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "control/control_room_tests.h"
 #include "control/dialer.h"
 #include <setjmp.h>
@@ -152,14 +153,32 @@ static void test_other_places(void **state)
     assert_true(search.rounds >= 1);
 }
 
+static _Atomic unsigned warnings;
+
+static void count_warnings(void *arg, hoop_log_level_t level, const char *subsystem,
+                           const char *line)
+{
+    char where[HOOP_ADDRESS_TEXT_BYTES];
+    const struct hoop_place *place = arg;
+    (void)subsystem;
+    hoop_place_format(place, where, sizeof(where));
+    warnings += level == HOOP_LOG_WARN && strstr(line, "found nobody yet: tried ") != NULL &&
+                strstr(line, where) != NULL;
+}
+
+/* It says once on the way that nobody is there, and in the end. */
 static void test_in_vain(void **state)
 {
     struct search search = {.places = {nobodys(), nobodys()}, .count = 2};
     const uint64_t start = hoop_now_ns();
     char where[HOOP_ADDRESS_TEXT_BYTES];
     (void)state;
+    warnings = 0;
+    hoop_log_set_callback(count_warnings, &search.places[1]);
     begin(&search, SOON_MS);
     assert_true(room_await(&room, &search.failed, 1));
+    hoop_log_set_callback(NULL, NULL);
+    assert_int_equal(warnings, 1);
     assert_true(hoop_now_ns() - start >= SOON_MS * HOOP_NS_PER_MS);
     assert_int_equal(search.code, HOOP_TIMEOUT);
     for (int i = 0; i < 2; i++) {
