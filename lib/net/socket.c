@@ -149,8 +149,11 @@ hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop
         return result;
     }
     socket_pace_not(fd, to, from);
-    int err = connect(fd, (const struct sockaddr *)&address, bytes) == 0 ? 0 : errno;
-    if (to->address.family != 0 && (err == 0 || err == EINTR)) {
+    int err;
+    do { /* a call that was interrupted may have begun to connect, or not */
+        err = connect(fd, (const struct sockaddr *)&address, bytes) == 0 ? 0 : errno;
+    } while (err == EINTR);
+    if (to->address.family != 0 && (err == 0 || err == EALREADY || err == EISCONN)) {
         err = hoop_socket_connected(fd);
     }
     *ret_fd = fd;
@@ -160,7 +163,7 @@ hoop_result_t hoop_socket_connect(const struct hoop_place *to, const struct hoop
 
 hoop_result_t hoop_socket_unreached(int err)
 {
-    if (err == EAGAIN || err == EINTR) {
+    if (err == EAGAIN) {
         return HOOP_AGAIN;
     }
     return err == ECONNREFUSED ? hoop_error(HOOP_REMOTE_ERROR, "nobody is there")

@@ -264,8 +264,12 @@ static void test_unusable(void **state)
 static void join_nameless(const struct family_self *self, const void *arg)
 {
     const struct trial *trial = arg;
-    const struct failing failing = {"getsockname", ENOBUFS, trial->from, 1};
+    const struct failing failing = trial->behind
+                                       ? (struct failing){"connect", EINTR, trial->from, 1}
+                                       : (struct failing){"getsockname", ENOBUFS, trial->from, 1};
     struct report report = {.failed = false};
+    hoop_config_t config = HOOP_CONFIG_INITIALIZER;
+    config.init_timeout_ms = 4900; /* a dialer waits a little longer for an answer */
     const void *where = NULL;
     hoop_comm_t comm = NULL;
     (void)setenv("HOOP_HOSTID", self->rank == 0 ? "a" : "b", 1);
@@ -273,21 +277,24 @@ static void join_nameless(const struct family_self *self, const void *arg)
     if (self->rank == 1) {
         failing_start(&failing);
     }
-    report.result = hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank);
+    report.result =
+        hoop_comm_init_rank_config(&comm, PAIR, trial->meeting.ids[0], self->rank, &config);
     (void)failing_stop(&where);
     report.failed = where != NULL;
     (void)snprintf(report.text, sizeof(report.text), "%s", hoop_get_last_error(NULL));
     _exit(family_say(self, &report, sizeof(report)) ? 0 : 12);
 }
 
-/* A rank's sockets do not tell their addresses, one after the other: it dials again, or says so. */
-static void test_nameless(void **state)
+/* interrupted: calls are, and go on. Else sockets do not tell their addresses, one after the other:
+ * the rank dials again, or says so. */
+static void try_sockets(bool interrupted)
 {
     struct trial *trial =
         mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct report reports[PAIR] = {{.failed = true}, {.failed = true}};
-    (void)state;
+    const char *says = interrupted ? "no call is at fault" : "ENOBUFS";
     assert_ptr_not_equal(trial, MAP_FAILED);
+    trial->behind = interrupted;
     for (trial->from = 1; reports[1].failed; trial->from++) {
         struct family family;
         trial->meeting.ready = 0;
@@ -297,13 +304,25 @@ static void test_nameless(void **state)
             assert_int_equal(family_hear(&family, rank, &reports[rank], sizeof(reports[rank]),
                                          hoop_deadline_ns(SOON_MS)),
                              FAMILY_HEARD);
-            if (reports[rank].result != HOOP_OK && strstr(reports[rank].text, "ENOBUFS") == NULL) {
+            if (reports[rank].result != HOOP_OK && strstr(reports[rank].text, says) == NULL) {
                 fail_msg("call %u: rank %d: %s", trial->from, rank, reports[rank].text);
             }
         }
         family_finish(&family);
     }
     munmap(trial, sizeof(*trial));
+}
+
+static void test_nameless(void **state)
+{
+    (void)state;
+    try_sockets(false);
+}
+
+static void test_interrupted(void **state)
+{
+    (void)state;
+    try_sockets(true);
 }
 
 int main(void)
@@ -313,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_waited_for),     cmocka_unit_test(test_in_background),
         cmocka_unit_test(test_no_descriptors), cmocka_unit_test(test_few_descriptors),
         cmocka_unit_test(test_unusable),       cmocka_unit_test(test_nameless),
+        cmocka_unit_test(test_interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
