@@ -6,8 +6,9 @@
 #
 # MPI_DIR was made by make-mpi-env.sh. In each round every program runs over the small sizes, over one of the middle,
 # and over the large ones, each for at least 10 ms before it counts. The table has the ratio of medians out of place,
-# best MPI / hoop; above 1 hoop is faster. Rounds are skipped while other work runs, unless QUIET=0 is set. -p: only these MPIs (MPICH takes
-# minutes if ranks outnumber CPUs). -m: the fastest round of each side, which is meaningful even on a busy machine.
+# best MPI / hoop; above 1 hoop is faster. Rounds are skipped while other work runs, unless QUIET=0 is set. -p: only
+# these MPIs (MPICH takes minutes if ranks outnumber CPUs). -m: the fastest round of each side, which is meaningful
+# even on a busy machine.
 # -b: hooprun's --bind-to (none); Intel MPI binds its ranks, as core does, MPICH none, Open MPI if each has a CPU.
 # Sizes are in bytes, for collectives with parts of all parts together: 64 has a float for each of 16 ranks. Aims:
 # ranks that have a CPU each, 1.3 from 64 KiB on (plain memory; 2 with -R 2) and for all_reduce, else 1; more, 1.2 for
