@@ -17,7 +17,6 @@
 
 /* Bytes per call; the kernel moves at most 2 GiB. */
 #define PROCESS_READ_MOST ((size_t)1 << 30)
-#define PROCESS_PATH_BYTES 1024
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static uint64_t process_id;
@@ -301,16 +300,26 @@ bool hoop_process_read_line(const char *path, char *ret_line, size_t bytes)
     return got;
 }
 
+/* A cgroup's path, which is lent to those who read its files. Not on the stack: that of a caller
+ * may be small. */
+struct process_group {
+    char path[1024];
+    char line[512]; /* of the list of cgroups */
+};
+
 /* The first line of a file of this cgroup; false: there is none. */
-static bool process_read_group(const char *group, const char *name, char ret_line[64])
+static bool process_read_group(struct process_group *group, const char *name, char ret_line[64])
 {
-    char path[PROCESS_PATH_BYTES + 32];
-    const int length = snprintf(path, sizeof(path), "%s/%s", group, name);
-    return (size_t)length < sizeof(path) && hoop_process_read_line(path, ret_line, 64);
+    char *end = group->path + strlen(group->path);
+    const size_t room = sizeof(group->path) - (size_t)(end - group->path);
+    const int length = snprintf(end, room, "/%s", name);
+    const bool got = (size_t)length < room && hoop_process_read_line(group->path, ret_line, 64);
+    *end = '\0';
+    return got;
 }
 
 /* The quota that is set on this cgroup itself. */
-static uint32_t process_group_quota(const char *group)
+static uint32_t process_group_quota(struct process_group *group)
 {
     char quota[64], period[64];
     char *rest = period;
@@ -328,16 +337,14 @@ static uint32_t process_group_quota(const char *group)
     return cpus > 0 && cpus < UINT32_MAX ? (uint32_t)cpus : UINT32_MAX;
 }
 
-/* The least quota on the way up to `root`. */
-static uint32_t process_least_quota(const char *root, const char *group)
+/* The least quota on the way up to where the path has `root` bytes. */
+static uint32_t process_least_quota(struct process_group *group, size_t root)
 {
-    char path[PROCESS_PATH_BYTES];
-    uint32_t least = process_group_quota(root);
-    (void)snprintf(path, sizeof(path), "%s%s", root, group);
-    while (strlen(path) > strlen(root)) {
-        const uint32_t quota = process_group_quota(path);
+    uint32_t least = process_group_quota(group);
+    while (strlen(group->path) > root) {
+        *strrchr(group->path, '/') = '\0';
+        const uint32_t quota = process_group_quota(group);
         least = quota < least ? quota : least;
-        *strrchr(path, '/') = '\0';
     }
     return least;
 }
@@ -355,34 +362,42 @@ static bool process_has_cpu(const char *controllers)
 }
 
 /* The quota by one line of the list: "0::/a/b" of version 2, "4:cpu,cpuacct:/a/b" of version 1. */
-static uint32_t process_line_quota(char *line, const char *root)
+static uint32_t process_line_quota(struct process_group *group, const char *root)
 {
-    char folder[PROCESS_PATH_BYTES / 2];
-    char *controllers = strchr(line, ':');
-    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-    if (group == NULL) {
+    char *controllers = strchr(group->line, ':');
+    char *path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+    if (path == NULL) {
         return UINT32_MAX;
     }
-    *group++ = '\0';
+    *path++ = '\0';
     controllers++;
-    group[strcspn(group, "\n")] = '\0';
+    path[strcspn(path, "\n")] = '\0';
     const bool first = process_has_cpu(controllers);
-    (void)snprintf(folder, sizeof(folder), "%s%s", root, first ? "/cpu" : "");
-    return first || controllers[0] == '\0' ? process_least_quota(folder, group) : UINT32_MAX;
+    if (!first && controllers[0] != '\0') {
+        return UINT32_MAX;
+    }
+    const char *folder = first ? "/cpu" : "";
+    (void)snprintf(group->path, sizeof(group->path), "%s%s%s", root, folder, path);
+    return process_least_quota(group, strlen(root) + strlen(folder));
 }
 
 uint32_t hoop_process_cpu_quota(const char *groups, const char *root)
 {
-    char line[PROCESS_PATH_BYTES / 2];
-    uint32_t least = process_group_quota(root);
+    struct process_group *group = malloc(sizeof(*group));
     FILE *file = fopen(groups, "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        const uint32_t quota = process_line_quota(line, root);
+    uint32_t least = UINT32_MAX;
+    if (group != NULL) {
+        (void)snprintf(group->path, sizeof(group->path), "%s", root);
+        least = process_group_quota(group);
+    }
+    while (group != NULL && file != NULL && fgets(group->line, sizeof(group->line), file) != NULL) {
+        const uint32_t quota = process_line_quota(group, root);
         least = quota < least ? quota : least;
     }
     if (file != NULL) {
         fclose(file);
     }
+    free(group);
     return least;
 }
 

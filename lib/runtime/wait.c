@@ -136,14 +136,16 @@ static void cpus_read(void)
 
 struct hoop_cpus hoop_cpus_usable(uint32_t local_n)
 {
-    cpu_set_t allowed[WAIT_CPU_SETS];
+    const size_t bytes = WAIT_CPU_SETS * sizeof(cpu_set_t);
+    cpu_set_t *allowed = malloc(bytes); /* the caller's stack may be small */
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct hoop_cpus ret = {.count = online > 0 ? (uint32_t)online : 1, .local_n = local_n};
     pthread_once(&cpus_once, cpus_read);
-    if (sched_getaffinity(0, sizeof(allowed), allowed) == 0) {
-        ret.count = (uint32_t)CPU_COUNT_S(sizeof(allowed), allowed);
-        ret.set = wait_digest(cpus_kernel, allowed, sizeof(allowed));
+    if (allowed != NULL && sched_getaffinity(0, bytes, allowed) == 0) {
+        ret.count = (uint32_t)CPU_COUNT_S(bytes, allowed);
+        ret.set = wait_digest(cpus_kernel, allowed, bytes);
     }
+    free(allowed);
     if (cpus_of_cgroup < ret.count) {
         ret.count = cpus_of_cgroup;
         ret.set = 0;
