@@ -10,8 +10,6 @@
 #include "runtime/service.h"
 #include "stream/progress.h"
 
-#include <stdlib.h>
-
 /* ---- Where buffers lie ----------------------------------------------------------------------- */
 
 static hoop_result_t legacy_captures(const char *function)

@@ -23,7 +23,6 @@
 #include "net/encrypt.h"
 #include "runtime/watch.h"
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

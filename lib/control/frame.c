@@ -2,7 +2,6 @@
 #include "control/frame.h"
 #include "base/clock.h"
 #include <assert.h>
-#include <stdbool.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are the memory of structs");

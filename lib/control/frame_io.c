@@ -2,7 +2,6 @@
 #include "control/frame_io.h"
 #include "base/clock.h"
 #include "base/settings.h"
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -7,13 +7,11 @@
 #include "exec/board.h"
 
 #include "algo/taking.h"
-#include "base/clock.h"
 #include "runtime/site.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 _Static_assert(sizeof(struct hoop_cell) == HOOP_LINE_BYTES, "a cell is a line");

@@ -15,7 +15,6 @@
 #include "membership/membership_inside.h"
 #include "net/interface.h"
 #include "runtime/process.h"
-#include "runtime/wait.h"
 #include "tree/leader.h"
 #include <assert.h>
 #include <stdarg.h>

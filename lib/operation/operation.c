@@ -6,7 +6,6 @@
 #include "exec/published.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What the executors need. Announcing does not need it, and is done first. */

@@ -2,7 +2,6 @@
 #include "plan/buffers_inside.h"
 
 #include "memory/ipc.h"
-#include "memory/region.h"
 #include "runtime/process.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Looks up rank 0's machine; see rendezvous.h. Resolvers may block: always in a worker thread. */
-#include "base/clock.h"
 #include "base/log.h"
 #include "net/interface.h"
 #include "rendezvous/rendezvous.h"

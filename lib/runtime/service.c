@@ -16,8 +16,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -7,9 +7,7 @@
 #include "memory/region.h"
 #include "runtime/process.h"
 
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Bytes read in one poll. */
 #define EXCHANGE_SLICE_BYTES ((size_t)1 << 20)
