@@ -85,19 +85,12 @@ hoop_result_t hoop_birth_shrink(struct hoop_comm *parent, const int *exclude, si
     return result;
 }
 
-/* Finishes all but the new comm. */
-static void birth_finish(struct hoop_birth *birth)
-{
-    hoop_split_finish(birth);
-    hoop_shrink_finish(birth);
-}
-
 void hoop_birth_drop(struct hoop_birth *birth)
 {
     hoop_shrink_finish(birth); /* first, since it watches the new comm */
     (void)hoop_comm_end(birth->comm);
     birth->comm = NULL;
-    birth_finish(birth);
+    hoop_split_finish(birth);
 }
 
 /* ---- Step by step ------------------------------------------------------------------------------
@@ -280,7 +273,8 @@ static hoop_result_t births_run_worker(struct hoop_worker *worker)
         result = births_make(work->births, work->count);
     }
     for (size_t i = 0; i < work->count; i++) {
-        birth_finish(&work->births[i]);
+        hoop_split_finish(&work->births[i]);
+        hoop_shrink_finish(&work->births[i]);
         if (result != HOOP_OK && work->births[i].comm != NULL) {
             hoop_comm_miscarry(work->births[i].comm, result);
         }
