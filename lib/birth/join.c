@@ -154,10 +154,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
     join.no_cma = hoop_settings()->cma == 0;
     join.wake_fd = comm->sleeper.wake_fd;
     struct hoop_member *member = NULL;
-    hoop_result_t result = hoop_service_start();
-    if (result == HOOP_OK) {
-        result = hoop_member_create(&join, &events, &comm->job, &member);
-    }
+    const hoop_result_t result = hoop_member_create(&join, &events, &comm->job, &member);
     pthread_mutex_lock(&comm->look_lock);
     comm->member = member;
     pthread_mutex_unlock(&comm->look_lock);
