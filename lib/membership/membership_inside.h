@@ -199,8 +199,8 @@ void hoop_request_take_blob(const struct hoop_member *member, const struct hoop_
 /* The rank is lost or has left: fails what was asked of it. */
 void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why);
 /* This process lacks a resource: the request fails, and no other rank is at fault. */
-void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,
-                            hoop_result_t code, const char *why);
+void hoop_request_fail_here(const struct hoop_peer_request *request, hoop_result_t code,
+                            const char *why);
 /* A region has come, or the reason why not. A descriptor that was taken becomes -1 in fds. */
 void hoop_request_answered(struct hoop_peer_process *process, struct hoop_connection *connection,
                            const struct hoop_frame_region_is *answer, int *fds);

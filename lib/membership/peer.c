@@ -239,7 +239,8 @@ static void peer_not_found(void *arg, hoop_result_t code, const char *why)
         struct hoop_member *member = first->member;
         const uint32_t rank = first->rank;
         if (here) {
-            hoop_request_fail_here(process, first, code, text);
+            hoop_request_fail_here(first, code, text);
+            hoop_request_destroy(process, first);
         } else {
             hoop_liveness_lose(member, rank, text);
             hoop_peer_drop(member, rank, text);

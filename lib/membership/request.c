@@ -58,9 +58,8 @@ void hoop_peer_drop(struct hoop_member *member, uint32_t rank, const char *why)
     }
 }
 
-/* Fails because of this rank. */
-static void request_fail_here(const struct hoop_peer_request *request, hoop_result_t code,
-                              const char *why)
+void hoop_request_fail_here(const struct hoop_peer_request *request, hoop_result_t code,
+                            const char *why)
 {
     struct hoop_member *member = request->member;
     char who[160];
@@ -70,13 +69,6 @@ static void request_fail_here(const struct hoop_peer_request *request, hoop_resu
                            member->join.rank, who, why);
     request_tell(request, &failure);
     hoop_member_fail(member, &failure);
-}
-
-void hoop_request_fail_here(struct hoop_peer_process *process, struct hoop_peer_request *request,
-                            hoop_result_t code, const char *why)
-{
-    request_fail_here(request, code, why);
-    hoop_request_destroy(process, request);
 }
 
 static struct hoop_peer_request *request_find(struct hoop_peer_process *process,
@@ -153,7 +145,7 @@ static void request_send(const struct hoop_peer_request *request)
     }
     struct hoop_peer_request *copy = malloc(sizeof(*copy));
     if (copy == NULL) {
-        request_fail_here(request, HOOP_OUT_OF_MEMORY, "no memory for a message");
+        hoop_request_fail_here(request, HOOP_OUT_OF_MEMORY, "no memory for a message");
         return;
     }
     *copy = *request;
