@@ -64,10 +64,7 @@ static hoop_result_t roster_map(struct hoop_roster *roster, struct hoop_shared *
         return HOOP_OK;
     }
     void *at = NULL;
-    hoop_result_t result = hoop_memfd_check(fd, roster->segment_bytes);
-    if (result == HOOP_OK) {
-        result = hoop_memfd_map(fd, roster->segment_bytes, &at);
-    }
+    const hoop_result_t result = hoop_memfd_map(fd, roster->segment_bytes, &at);
     if (result != HOOP_OK) {
         return result;
     }

@@ -56,12 +56,6 @@ static void host_free(void *ptr, uint64_t bytes, int fd)
     close(fd);
 }
 
-static hoop_result_t host_map(int fd, uint64_t bytes, void **ret_ptr)
-{
-    const hoop_result_t result = hoop_memfd_check(fd, bytes);
-    return result == HOOP_OK ? hoop_memfd_map(fd, bytes, ret_ptr) : result;
-}
-
 /*
  * Uses anonymous pages, moved into place. That takes memory only, and no descriptor or file: it is
  * done when something has gone wrong already.
@@ -84,7 +78,7 @@ static hoop_result_t host_replace(void *ptr, uint64_t bytes)
 const struct hoop_device hoop_device_host = {
     .alloc = host_alloc,
     .free = host_free,
-    .map = host_map,
+    .map = hoop_memfd_map,
     .unmap = host_unmap,
     .grant = NULL,
     .replace = host_replace,

@@ -88,6 +88,10 @@ hoop_result_t hoop_memfd_check(int fd, uint64_t bytes)
 
 hoop_result_t hoop_memfd_map(int fd, uint64_t bytes, void **ret_ptr)
 {
+    const hoop_result_t result = hoop_memfd_check(fd, bytes);
+    if (result != HOOP_OK) {
+        return result;
+    }
     void *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (ptr == MAP_FAILED) {
         return hoop_memory_error(errno, "mmap", bytes);

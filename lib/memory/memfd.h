@@ -16,7 +16,7 @@ hoop_result_t hoop_memfd_create(const char *name, uint64_t bytes, int *ret_fd);
  * stays the caller's. */
 hoop_result_t hoop_memfd_check(int fd, uint64_t bytes);
 
-/* Maps all of it for reading and writing, shared. */
+/* The same, and maps all of it for reading and writing, shared. */
 hoop_result_t hoop_memfd_map(int fd, uint64_t bytes, void **ret_ptr);
 
 /* The error of a failed system call about memory, with what the user can do about it. */
