@@ -144,7 +144,7 @@ static void edge_closed(void *arg, struct hoop_connection *connection,
     }
     switch (edge->kind) {
     case HOOP_EDGE_RANK:
-        hoop_leader_lose_rank(edge, why);
+        hoop_leader_lose_rank(edge, who, why);
         break;
     case HOOP_EDGE_MACHINE:
         hoop_root_lose_machine(edge, why);

@@ -175,11 +175,10 @@ static void flood_lose_process(struct hoop_edge *edge, const char *why)
 
 void hoop_flood_lose_neighbour(struct hoop_edge *edge)
 {
-    static const char died[] = "died, or its machine cannot be reached";
     struct hoop_leader *leader = edge->leader;
     hoop_watched_finish(&edge->watched);
     if (!edge->watched.lost && !edge->failed) {
-        flood_lose_process(edge, died);
+        flood_lose_process(edge, "died, or its machine cannot be reached");
     }
     hoop_leader_settle(leader);
 }

@@ -410,11 +410,10 @@ bool hoop_leader_take_reject(struct hoop_edge *edge, const union hoop_frame *fra
     return true;
 }
 
-void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *why)
+void hoop_leader_lose_rank(struct hoop_edge *edge, const char *who, const struct hoop_failure *why)
 {
     struct hoop_leader *leader = edge->leader;
     const bool mine = hoop_result_is_own(why->code);
-    char who[160];
     if (leader->state == HOOP_LEADER_RUNNING && edge->number != HOOP_NOBODY) {
         hoop_flood_lose_rank(edge);
         return;
@@ -424,7 +423,6 @@ void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *wh
         return;
     }
     leader_mark_told(leader, edge->claims, edge->n);
-    hoop_edge_describe(edge, who, sizeof(who));
     hoop_edge_destroy(edge);
     if (!mine) {
         hoop_leader_fail_with(leader, HOOP_REMOTE_ERROR, (int)edge->claims,

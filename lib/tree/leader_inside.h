@@ -135,7 +135,7 @@ void hoop_leader_describe_here(const struct hoop_leader *leader, char *ret_text,
 /* Handles a message. Returns false if it is not allowed. */
 typedef bool hoop_edge_take(struct hoop_edge *edge, const union hoop_frame *frame);
 hoop_edge_take hoop_leader_take_join, hoop_leader_take_late, hoop_leader_take_reject;
-void hoop_leader_lose_rank(struct hoop_edge *edge, const struct hoop_failure *why);
+void hoop_leader_lose_rank(struct hoop_edge *edge, const char *who, const struct hoop_failure *why);
 
 /* ---- edge.c -------------------------------------------------------------------------------- */
 

@@ -81,13 +81,6 @@ uint32_t hoop_tree_open_count(const struct hoop_tree *tree)
     return count;
 }
 
-static void tree_end_neighbours(struct hoop_tree *tree)
-{
-    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
-        hoop_edge_end(&tree->neighbours[i]);
-    }
-}
-
 /* The child's place that this hello is for; NULL if there is none, or it is ready already. */
 static struct hoop_edge *tree_child_for(struct hoop_tree *tree,
                                         const struct hoop_frame_hello *hello)
@@ -389,6 +382,8 @@ void hoop_tree_close(struct hoop_tree *tree)
     }
     tree_stop_dialling(tree);
     hoop_edge_end(&tree->root);
-    tree_end_neighbours(tree);
+    for (uint32_t i = 0; i < HOOP_NEIGHBOURS; i++) {
+        hoop_edge_end(&tree->neighbours[i]);
+    }
     hoop_tree_shut(tree);
 }
