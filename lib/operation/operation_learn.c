@@ -23,19 +23,20 @@ void hoop_operation_tell(struct hoop_operation *operation)
     operation->began_ns = 0;
 }
 
-/* The time that the slowest rank worked in the operation of this sequence; 0: not all have told. */
-static uint64_t learn_worked(const struct hoop_operation *operation, uint32_t sequence)
+/* The time that the slowest rank worked in the operation of this sequence, of those that told. */
+static uint64_t learn_worked(const struct hoop_board *board, uint32_t sequence, bool *ret_all)
 {
-    const struct hoop_board *board = operation->env.board;
+    uint32_t told = 0;
     uint64_t most = 0;
     for (uint32_t rank = 0; rank < board->n; rank++) {
         const uint64_t worked =
             atomic_load_explicit(&hoop_board_rank(board, rank)->worked, memory_order_relaxed);
-        if (worked >> 32 != sequence) {
-            return 0;
+        if (worked >> 32 == sequence) {
+            most = (uint32_t)worked > most ? (uint32_t)worked : most;
+            told++;
         }
-        most = (uint32_t)worked > most ? (uint32_t)worked : most;
     }
+    *ret_all = told == board->n;
     return most;
 }
 
@@ -44,8 +45,9 @@ void hoop_operation_learn(struct hoop_operation *operation)
     const struct hoop_board *board = operation->env.board;
     const struct hoop_plan *last = &operation->last;
     struct hoop_plan *granted = &operation->granted_last;
-    uint64_t most = granted->count > 0 ? learn_worked(operation, operation->granted_at) : 0;
-    if (most > 0) {
+    bool all = false;
+    uint64_t most = granted->count > 0 ? learn_worked(board, operation->granted_at, &all) : 0;
+    if (most > 0 && all) {
         hoop_learned_add_oneshot(operation->learned, granted->collective,
                                  granted->count * granted->type_bytes, most * operation->pieces);
     }
@@ -154,18 +156,9 @@ void hoop_operation_note_work(struct hoop_operation *operation)
  * have told theirs; with `last` even if only some have. */
 static void learn_hear_work(struct hoop_operation *operation, bool last)
 {
-    const struct hoop_board *board = operation->env.board;
-    uint32_t told = 0;
-    uint64_t most = 0;
-    for (uint32_t rank = 0; rank < board->n; rank++) {
-        const uint64_t worked =
-            atomic_load_explicit(&hoop_board_rank(board, rank)->worked, memory_order_relaxed);
-        if (worked >> 32 == operation->weighed) {
-            most = (uint32_t)worked > most ? (uint32_t)worked : most;
-            told++;
-        }
-    }
-    if (told == board->n || last) {
+    bool all = false;
+    const uint64_t most = learn_worked(operation->env.board, operation->weighed, &all);
+    if (all || last) {
         hoop_copies_add(operation->copied, operation->copied_how, most);
         operation->copied = NULL;
     }
