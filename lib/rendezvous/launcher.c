@@ -309,9 +309,8 @@ static hoop_result_t launcher_family(const struct launcher_family *family,
     return result == HOOP_OK ? launcher_names(family, ret) : result;
 }
 
-/* Fills gaps from another family with the same n. named: MASTER_PORT names the job already. */
-static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_launcher *other,
-                              bool named)
+/* Fills gaps from another family with the same n. */
+static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_launcher *other)
 {
     if (launcher->local_n == 0) {
         launcher->local_n = other->local_n;
@@ -321,7 +320,7 @@ static void launcher_complete(struct hoop_launcher *launcher, const struct hoop_
         memcpy(launcher->host, other->host, sizeof(launcher->host));
         launcher->ports = other->ports;
     }
-    if (!launcher->named && !named) {
+    if (!launcher->named && launcher_get("MASTER_PORT") == NULL) { /* which would name it */
         memcpy(launcher->job, other->job, sizeof(launcher->job));
         launcher->named = other->named;
     }
@@ -401,7 +400,7 @@ static hoop_result_t launcher_take(const struct launcher_family *family,
     if (first && result == HOOP_OK) {
         *chosen = *said;
     } else if (!first && result == HOOP_OK && said->n == chosen->n) {
-        launcher_complete(chosen, said, launcher_get("MASTER_PORT") != NULL);
+        launcher_complete(chosen, said);
     }
     return first ? result : HOOP_OK;
 }
