@@ -2,7 +2,8 @@
  * A rank cannot take part in a birth. It lacks memory for a split: every call of calloc() in it
  * fails once; or descriptors to ask in a shrink whether a rank that has not come is there. The
  * others hear of it, though the comm stays and its timeout is far, and are not told only that
- * somebody has left. A shrink goes on if the descriptors are there a moment later.
+ * somebody has left. A shrink goes on if the descriptors are there a moment later. A rank that
+ * could not begin to join may try again with the same id.
  */
 #include "fakes/failing_calls.h"
 #include "harness/meeting.h"
@@ -191,23 +192,53 @@ static void shrink_late(const struct family_self *self, const void *arg)
     _exit(self->rank != (int)trial->from || where != NULL ? 0 : 13);
 }
 
-static void test_few_descriptors(void **state)
+/* Once with each rank as the one that lacks them. */
+static void try_each(family_run *run)
 {
     struct trial *trial =
         mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    (void)state;
     assert_ptr_not_equal(trial, MAP_FAILED);
     for (trial->from = 0; trial->from < PAIR; trial->from++) {
         struct family family;
         trial->meeting.ready = 0;
         family_init(&family, PAIR);
-        assert_true(family_fork_all(&family, shrink_late, trial));
+        assert_true(family_fork_all(&family, run, trial));
         for (int rank = 0; rank < PAIR; rank++) {
             assert_true(family_reap(&family, rank, hoop_deadline_ns(SOON_MS)));
         }
         family_finish(&family);
     }
     munmap(trial, sizeof(*trial));
+}
+
+static void test_few_descriptors(void **state)
+{
+    (void)state;
+    try_each(shrink_late);
+}
+
+/* Rank 0, which serves the id, or the other rank cannot begin to join at first. */
+static void join_again(const struct family_self *self, const void *arg)
+{
+    static const struct failing failing = {"eventfd", EMFILE, 1, 1};
+    const struct trial *trial = arg;
+    const void *where = NULL;
+    hoop_comm_t comm = NULL;
+    (void)meeting_open(self, &trial->meeting);
+    if (self->rank == (int)trial->from) {
+        failing_start(&failing);
+        if (hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank) == HOOP_OK) {
+            _exit(11);
+        }
+        (void)failing_stop(&where);
+    }
+    _exit(hoop_comm_init_rank(&comm, PAIR, trial->meeting.ids[0], self->rank) == HOOP_OK ? 0 : 13);
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    try_each(join_again);
 }
 
 /* ---- Settings ------------------------------------------------------------------------------- */
@@ -332,7 +363,7 @@ int main(void)
         cmocka_unit_test(test_waited_for),     cmocka_unit_test(test_in_background),
         cmocka_unit_test(test_no_descriptors), cmocka_unit_test(test_few_descriptors),
         cmocka_unit_test(test_unusable),       cmocka_unit_test(test_nameless),
-        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_interrupted),    cmocka_unit_test(test_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
