@@ -8,7 +8,8 @@
  *     test_failing_calls [local|tcp|machines] [--full] [--seed N] [--call NAME [--from N]]
  *                        [--show]
  *
- * machines: each rank counts as a machine. Without --full a sample of a few of all cases.
+ * machines: each rank counts as a machine. Without --full a sample of a few of all cases. --from
+ * alone: only the N-th call; with --full: the N-th and all later ones.
  */
 #include "base/clock.h"
 #include "fakes/failing_calls.h"
@@ -430,17 +431,17 @@ static unsigned run_once(struct trial *trial)
 static void run_kind(struct trial *trial, const struct failing *kind, struct options *options)
 {
     trial->failing = *kind;
-    if (options->from > 0) {
-        trial->failing.from = options->from;
-        (void)run_once(trial);
-    } else if (options->full) {
+    trial->failing.from = options->from > 0 ? options->from : 1;
+    if (options->full) {
         while (run_once(trial) >= trial->failing.from) {
             trial->failing.from++;
         }
         (void)printf("%s: %s in rank %d: %u calls\n", trial->where, kind->call, trial->victim,
                      trial->failing.from - 1);
     } else {
-        trial->failing.from = 1 + (unsigned)(splitmix(&options->seed) % SAMPLE);
+        if (options->from == 0) {
+            trial->failing.from = 1 + (unsigned)(splitmix(&options->seed) % SAMPLE);
+        }
         (void)run_once(trial);
     }
 }
