@@ -47,7 +47,8 @@ sides=$algos
 
 # Open MPI's launcher reaches a machine by this program in place of ssh.
 if command -v mpicc >/dev/null && mpirun --version 2>/dev/null | grep -q 'Open MPI) 5'; then
-    mpicc -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/mpi_perf" && sides="$algos mpi"
+    mpicc -std=c11 -D_GNU_SOURCE -O2 "$here/mpi_perf.c" -o "$work/mpi_perf" || finish 1
+    sides="$algos mpi"
     cat >"$work/agent" <<EOF
 #!/bin/bash
 while [[ \$1 == -* ]]; do shift; done
@@ -59,8 +60,9 @@ EOF
 fi
 
 # one SIDE SIZE: a table, whose last line is used. Small sizes, too, are measured for some milliseconds.
+# Fails if a machine does, with the output of all.
 one() {
-    local k pids=() bytes iterations
+    local k pids=() bytes iterations failed=0
     bytes=$(numfmt --from=iec "$2") && [ "$bytes" -gt 0 ] || return 1
     iterations=$((33554432 / bytes))
     iterations=$((iterations > 10000 ? 10000 : iterations < 10 ? 10 : iterations))
@@ -78,17 +80,20 @@ one() {
             "${table[@]}" -c 0 --no-bound >"$work/m$k" 2>&1 </dev/null &
         pids+=($!)
     done
-    wait "${pids[@]}"
+    for k in "${pids[@]}"; do wait "$k" || failed=$?; done
     cat "$work/m1"
+    [ $failed = 0 ] && return
+    for ((k = 2; k <= machines; k++)); do cat "$work/m$k"; done
+    return $failed
 }
 
 for ((round = 0; round < rounds; round++)); do
     for bytes in "$@"; do
         for side in $sides; do
-            one "$side" "$bytes" >"$work/out" 2>&1
-            awk -v key="$bytes $side" '$1 ~ /^[0-9]+$/ && NF > 10 { print key, $6; found = 1 }
-                END { exit !found }' "$work/out" && continue
-            echo "machines.sh: $side of $bytes bytes gave no figure:" >&2
+            one "$side" "$bytes" >"$work/out" 2>&1 &&
+                awk -v key="$bytes $side" '$1 ~ /^[0-9]+$/ && NF > 10 { print key, $6; found = 1 }
+                    END { exit !found }' "$work/out" && continue
+            echo "machines.sh: $side of $bytes bytes failed, or gave no figure:" >&2
             cat "$work/out" >&2
             finish 1
         done
