@@ -345,18 +345,19 @@ int perf_ranks_agree(struct perf_thread *thread, void *values, size_t count, hoo
 
 static void place_cpus(char *text, size_t bytes)
 {
-    cpu_set_t set;
+    cpu_set_t set[16]; /* one ends at 1024 CPUs, and is refused where there may be more */
+    const int most = (int)(8 * sizeof set);
     text[0] = '\0';
-    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    if (sched_getaffinity(0, sizeof set, set) != 0) {
         return;
     }
     size_t at = 0;
-    for (int first = 0; first < CPU_SETSIZE; first++) {
-        if (!CPU_ISSET(first, &set)) {
+    for (int first = 0; first < most; first++) {
+        if (!CPU_ISSET_S(first, sizeof set, set)) {
             continue;
         }
         int last = first;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) {
+        while (last + 1 < most && CPU_ISSET_S(last + 1, sizeof set, set)) {
             last++;
         }
         const char *comma = at > 0 ? "," : "";

@@ -550,11 +550,12 @@ static bool ddp_decide(struct ddp *ddp, struct problem *problem)
 {
     const struct ddp_options *o = &ddp->options;
     int rank = 0, ranks = 0;
-    cpu_set_t set;
+    cpu_set_t set[16]; /* one ends at 1024 CPUs, and is refused where there may be more */
     if (!job_place(ddp->job, &rank, &ranks, problem)) {
         return false;
     }
-    const int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+    const int cpus =
+        sched_getaffinity(0, sizeof(set), set) == 0 ? (int)CPU_COUNT_S(sizeof(set), set) : 0;
     const bool helps = ranks < ddp->job->ranks || (int64_t)ranks * o->threads < cpus;
     ddp->beside = o->device != NULL || o->overlap == DDP_OVERLAP_ALWAYS ||
                   (o->overlap == DDP_OVERLAP_AUTO && helps);

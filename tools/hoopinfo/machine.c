@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "hooprun/hooprun_cpus.h"
+
 /* The first line of a file that begins with prefix, without it; "" if there is none. */
 static void file_line(const char *path, const char *prefix, char *ret, size_t bytes)
 {
@@ -138,12 +140,12 @@ static void add_quota(struct facts *facts)
 
 static void add_cpus(struct facts *facts)
 {
-    cpu_set_t set;
+    struct hooprun_cpu_set set;
     glob_t nodes;
     add_line(facts, "cpus", "model", "/proc/cpuinfo", "model name");
     facts_add(facts, "cpus", "online", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-        facts_add(facts, "cpus", "may run on", "%d", CPU_COUNT(&set));
+    if (sched_getaffinity(0, sizeof(set), set.parts) == 0) {
+        facts_add(facts, "cpus", "may run on", "%d", CPU_COUNT_S(sizeof(set), set.parts));
     }
     add_quota(facts);
     if (glob("/sys/devices/system/node/node[0-9]*", 0, NULL, &nodes) == 0) {

@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "hooprun/hooprun_cpus.h"
+
 #define TEXT_MOST ((size_t)1 << 20)
 #define ARGUMENTS_MOST 12
 
@@ -22,7 +24,7 @@
 struct command {
     char self[PATH_MAX], beside[PATH_MAX + 16], count[16], seconds[16];
     char *arguments[ARGUMENTS_MOST];
-    cpu_set_t cpus;
+    struct hooprun_cpu_set cpus;
     bool pin;
 };
 
@@ -62,12 +64,12 @@ static void command_write(const struct ranks *ranks, struct command *ret)
 /* Chooses the first `count` of the CPUs that this process may use. */
 static void command_pin(int count, struct command *ret)
 {
-    cpu_set_t all;
-    CPU_ZERO(&ret->cpus);
-    ret->pin = count > 0 && sched_getaffinity(0, sizeof(all), &all) == 0;
-    for (int cpu = 0; ret->pin && cpu < CPU_SETSIZE && count > 0; cpu++) {
-        if (CPU_ISSET(cpu, &all)) {
-            CPU_SET(cpu, &ret->cpus);
+    struct hooprun_cpu_set all;
+    CPU_ZERO_S(sizeof(ret->cpus), ret->cpus.parts);
+    ret->pin = count > 0 && sched_getaffinity(0, sizeof(all), all.parts) == 0;
+    for (int cpu = 0; ret->pin && cpu < HOOPRUN_CPUS_MOST && count > 0; cpu++) {
+        if (CPU_ISSET_S(cpu, sizeof(all), all.parts)) {
+            CPU_SET_S(cpu, sizeof(ret->cpus), ret->cpus.parts);
             count--;
         }
     }
@@ -83,7 +85,7 @@ static _Noreturn void child_run(const struct command *command, pid_t parent, int
         (void)dup2(out, STDOUT_FILENO);
     }
     if (command->pin) {
-        (void)sched_setaffinity(0, sizeof(command->cpus), &command->cpus);
+        (void)sched_setaffinity(0, sizeof(command->cpus), command->cpus.parts);
     }
     if (access(command->beside, X_OK) == 0) {
         (void)execv(command->beside, command->arguments);
