@@ -1,5 +1,7 @@
 /* A run of a benchmark from beginning to end (see perf.h). */
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +10,23 @@
 #include "perf/perf_ranks.h"
 #include "perf/perf_run.h"
 #include "perf/perf_watch.h"
+
+/* The device of this process's first rank; -1: ranks take devices in turn. */
+static bool main_device(FILE *err, int *ret)
+{
+    const char *text = getenv("NCCL_TESTS_DEVICE");
+    char *end;
+    errno = 0;
+    long device = text ? strtol(text, &end, 10) : -1;
+    if (text && (end == text || *end != '\0' || errno != 0 || device < -1 || device > INT_MAX)) {
+        if (err) {
+            fprintf(err, "NCCL_TESTS_DEVICE is '%s': the number of a device is expected\n", text);
+        }
+        return false;
+    }
+    *ret = (int)device;
+    return true;
+}
 
 /* Reads the environment. Returns PERF_SUCCESS, or the exit code. */
 static int main_environment(struct perf_job *job)
@@ -38,7 +57,7 @@ static int main_environment(struct perf_job *job)
             return PERF_USAGE;
         }
     }
-    return PERF_SUCCESS;
+    return main_device(err, &job->first_device) ? PERF_SUCCESS : PERF_USAGE;
 }
 
 /* Checks that need the number of ranks. */

@@ -183,14 +183,15 @@ static int ranks_connect(struct perf_job *job)
     return PERF_SUCCESS;
 }
 
-/* The device of the i-th rank here: ranks of a machine take devices in turn. */
+/* The device of the i-th rank here: ranks of a machine take devices in turn, or each process those
+ * from NCCL_TESTS_DEVICE on. */
 static int ranks_device(const struct perf_job *job, int local, int i)
 {
     const char *text = getenv("LOCAL_RANK");
     const long long process = text ? strtol(text, NULL, 10) : job->process;
-    return job->options->place == PERF_PLACE_DEVICE
-               ? (int)((process * local + i) % perf_device_count(NULL))
-               : -1;
+    const long long first = job->first_device >= 0 ? job->first_device : process * local;
+    return job->options->place == PERF_PLACE_DEVICE ? (int)((first + i) % perf_device_count(NULL))
+                                                    : -1;
 }
 
 int perf_ranks_create(struct perf_job *job)

@@ -57,7 +57,8 @@ struct perf_job {
     int process;   /* RANK */
     int processes; /* WORLD_SIZE */
     int nranks;
-    double min_bus; /* NCCL_TESTS_MIN_BW, negative: not set */
+    double min_bus;   /* NCCL_TESTS_MIN_BW, negative: not set */
+    int first_device; /* NCCL_TESTS_DEVICE, negative: not set */
     struct perf_thread *threads;
     struct perf_rank *ranks;
 };

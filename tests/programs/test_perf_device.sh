@@ -31,6 +31,12 @@ says json '"device_info": *"Fake 1"'
 run 0 env FAKE_CUDA_DEVICES=2 "$hooprun" -n 2 "$perf" $sizes -R 2 -m 2
 rows 5 '0|N/A'
 says out '^#  Rank  1 .* device  1 '
+run 0 env FAKE_CUDA_DEVICES=3 NCCL_TESTS_DEVICE=1 "$hooprun" -n 2 "$perf" -t 2 $sizes
+for rank in 0 1 2 3; do
+    says out "^#  Rank  $rank .* device  $((1 + rank % 2)) "
+done
+run 6 env NCCL_TESTS_DEVICE=one "$perf" $sizes
+says err "^NCCL_TESTS_DEVICE is 'one': the number of a device is expected$"
 for perf; do
     run 0 "$hooprun" -n 2 "$perf" $sizes -G 3 -m 2
     rows 5 '0|N/A'
