@@ -169,7 +169,9 @@ static hoop_result_t births_join(struct hoop_comm_options *options, hoop_comm_t 
     struct hoop_failure unusable = {.code = HOOP_OK};
     births_compare(&options->join.agreement, &unusable);
     options->unusable = &unusable;
-    return births_go(hoop_birth_join(options, comm, &birth), NULL, &birth);
+    const hoop_result_t made = hoop_birth_join(options, comm, &birth);
+    options->unusable = NULL;
+    return births_go(made, NULL, &birth);
 }
 
 /* here: all ranks will be in this process. */

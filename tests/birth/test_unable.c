@@ -23,6 +23,14 @@ struct trial {
     bool behind;
 };
 
+static struct trial *trial_map(void)
+{
+    struct trial *trial =
+        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(trial, MAP_FAILED);
+    return trial;
+}
+
 struct report {
     hoop_result_t result;
     bool failed; /* a call has */
@@ -96,9 +104,7 @@ static bool try_split(struct trial *trial)
 
 static void try_all(bool behind)
 {
-    struct trial *trial =
-        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(trial, MAP_FAILED);
+    struct trial *trial = trial_map();
     trial->behind = behind;
     trial->from = 1;
     while (try_split(trial)) {
@@ -195,9 +201,7 @@ static void shrink_late(const struct family_self *self, const void *arg)
 /* Once with each rank as the one that lacks them. */
 static void try_each(family_run *run)
 {
-    struct trial *trial =
-        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(trial, MAP_FAILED);
+    struct trial *trial = trial_map();
     for (trial->from = 0; trial->from < PAIR; trial->from++) {
         struct family family;
         trial->meeting.ready = 0;
@@ -262,30 +266,42 @@ static void join_unusable(const struct family_self *self, const void *arg)
     _exit(family_say(self, &report, sizeof(report)) ? 0 : 12);
 }
 
+/* Runs both ranks of a trial, and hears what they report. */
+static void run_pair(const struct trial *trial,
+                     void run(const struct family_self *self, const void *arg),
+                     struct report reports[PAIR])
+{
+    struct family family;
+    family_init(&family, PAIR);
+    assert_true(family_fork_all(&family, run, trial));
+    for (int rank = 0; rank < PAIR; rank++) {
+        assert_int_equal(family_hear(&family, rank, &reports[rank], sizeof(reports[rank]),
+                                     hoop_deadline_ns(SOON_MS)),
+                         FAMILY_HEARD);
+    }
+    family_finish(&family);
+}
+
+static void assert_unusable(const struct report *report, int rank, const char *setting)
+{
+    if (report->result == HOOP_OK || strstr(report->text, setting) == NULL ||
+        strstr(report->text, rank == 0 ? "unusable on rank 1 " : "expected") == NULL) {
+        fail_msg("rank %d: %s: %s", rank, hoop_get_error_name(report->result), report->text);
+    }
+}
+
 /* A rank has a setting with which it cannot go on: it says what is wrong, the other one where. */
 static void test_unusable(void **state)
 {
-    struct trial *trial =
-        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct trial *trial = trial_map();
+    struct report reports[PAIR];
     (void)state;
-    assert_ptr_not_equal(trial, MAP_FAILED);
     for (trial->from = 0; trial->from < sizeof(unusable) / sizeof(unusable[0]); trial->from++) {
-        const struct unusable *setting = &unusable[trial->from];
-        struct family family;
         trial->meeting.ready = 0;
-        family_init(&family, PAIR);
-        assert_true(family_fork_all(&family, join_unusable, trial));
+        run_pair(trial, join_unusable, reports);
         for (int rank = 0; rank < PAIR; rank++) {
-            struct report report;
-            assert_int_equal(
-                family_hear(&family, rank, &report, sizeof(report), hoop_deadline_ns(SOON_MS)),
-                FAMILY_HEARD);
-            if (report.result == HOOP_OK || strstr(report.text, setting->name) == NULL ||
-                strstr(report.text, rank == 0 ? "unusable on rank 1 " : "expected") == NULL) {
-                fail_msg("rank %d: %s: %s", rank, hoop_get_error_name(report.result), report.text);
-            }
+            assert_unusable(&reports[rank], rank, unusable[trial->from].name);
         }
-        family_finish(&family);
     }
     munmap(trial, sizeof(*trial));
 }
@@ -320,26 +336,18 @@ static void join_nameless(const struct family_self *self, const void *arg)
  * the rank dials again, or says so. */
 static void try_sockets(bool interrupted)
 {
-    struct trial *trial =
-        mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct trial *trial = trial_map();
     struct report reports[PAIR] = {{.failed = true}, {.failed = true}};
     const char *says = interrupted ? "no call is at fault" : "ENOBUFS";
-    assert_ptr_not_equal(trial, MAP_FAILED);
     trial->behind = interrupted;
     for (trial->from = 1; reports[1].failed; trial->from++) {
-        struct family family;
         trial->meeting.ready = 0;
-        family_init(&family, PAIR);
-        assert_true(family_fork_all(&family, join_nameless, trial));
+        run_pair(trial, join_nameless, reports);
         for (int rank = 0; rank < PAIR; rank++) {
-            assert_int_equal(family_hear(&family, rank, &reports[rank], sizeof(reports[rank]),
-                                         hoop_deadline_ns(SOON_MS)),
-                             FAMILY_HEARD);
             if (reports[rank].result != HOOP_OK && strstr(reports[rank].text, says) == NULL) {
                 fail_msg("call %u: rank %d: %s", trial->from, rank, reports[rank].text);
             }
         }
-        family_finish(&family);
     }
     munmap(trial, sizeof(*trial));
 }

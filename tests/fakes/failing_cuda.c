@@ -95,6 +95,7 @@ static int call_error(const char *call)
         const int error = call_error(#field);                                                      \
         return error != HOOP_CU_SUCCESS ? error : driver.field arguments;                          \
     }
+/* NOLINTNEXTLINE(readability-function-size): the parameters are CUDA's */
 CALLS(DEFINE)
 
 static void stand_before(void)
