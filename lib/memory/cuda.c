@@ -349,8 +349,9 @@ hoop_result_t hoop_cuda_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
                                    unsigned long long *ret_number)
 {
     int status = 0;
-    return hoop_cuda_check("cuStreamGetCaptureInfo",
-                           hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL));
+    const int error = hoop_cuda.capture_info(stream, &status, ret_number, ret, NULL, NULL);
+    const bool failed = error == HOOP_CU_SUCCESS && status != HOOP_CU_CAPTURE_ACTIVE;
+    return hoop_cuda_check("cuStreamGetCaptureInfo", failed ? HOOP_CU_CAPTURE_INVALIDATED : error);
 }
 
 hoop_result_t hoop_cuda_watch_graph(hoop_cu_graph_t graph, hoop_cu_host_fn_t *gone, void *arg)

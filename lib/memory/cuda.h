@@ -27,6 +27,7 @@ enum {
     HOOP_CU_NOT_FOUND = 500,
     HOOP_CU_NOT_READY = 600,
     HOOP_CU_PEER_ACCESS_ALREADY_ENABLED = 704,
+    HOOP_CU_CAPTURE_INVALIDATED = 901,
     HOOP_CU_CAPTURE_IMPLICIT = 906,
 };
 enum {
@@ -278,7 +279,8 @@ hoop_result_t hoop_cuda_stream_find(hoop_stream_t stream, hoop_cu_context_t *ret
  * for it, but such a stream can't be destroyed either. Handles that are names, such as
  * cudaStreamPerThread, mean another stream in each thread. */
 uintptr_t hoop_cuda_capturing_stream(hoop_stream_t stream);
-/* Which graph the stream captures, and CUDA's number for it. */
+/* Which graph the stream captures, and CUDA's number for it. It is an error if the capture has
+ * failed: then there is none. */
 hoop_result_t hoop_cuda_find_graph(hoop_stream_t stream, hoop_cu_graph_t *ret,
                                    unsigned long long *ret_number);
 /* gone(arg) is called when the graph, and all that was made of it, is gone: on CUDA's thread, which

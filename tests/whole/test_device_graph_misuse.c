@@ -73,6 +73,30 @@ static void fail_to_capture(const struct family_self *self)
     scene_end(&scene);
 }
 
+/* As of a capture that another thread has invalidated: the driver fills in nothing else. */
+static int info_of_invalidated(hoop_stream_t stream, int *ret_status, unsigned long long *ret_id,
+                               hoop_cu_graph_t *ret_graph, const void **ret_nodes,
+                               size_t *ret_count)
+{
+    (void)stream, (void)ret_id, (void)ret_graph, (void)ret_nodes, (void)ret_count;
+    *ret_status = HOOP_CU_CAPTURE_ACTIVE + 1;
+    return HOOP_CU_SUCCESS;
+}
+
+/* That happens when the call has looked at the stream already: there is no graph to put it in. */
+static void invalidate_within(const struct family_self *self)
+{
+    const struct scene scene = scene_make(self);
+    capture(scene.stream, 1);
+    hoop_cuda.capture_info = info_of_invalidated;
+    EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_CUDA_ERROR);
+    EXPECT(self, strstr(hoop_get_last_error(NULL), "cuStreamGetCaptureInfo: ") != NULL);
+    EXPECT(self, strstr(hoop_get_last_error(NULL), "(901)") != NULL);
+    EXPECT(self, scene_failure(&scene) == HOOP_CUDA_ERROR);
+    capture(scene.stream, 0);
+    scene_end(&scene);
+}
+
 static hoop_result_t async_error(const struct scene *scene)
 {
     hoop_result_t failed = HOOP_OK;
@@ -440,6 +464,7 @@ static void test_refused(void **state)
 {
     (void)state;
     run(2, fail_to_capture);
+    run(2, invalidate_within);
     run(2, fail_in_a_group);
     run(1, refuse_old_driver);
 }
