@@ -49,7 +49,7 @@ static struct hoop_stream_room *launch_find_room(const struct hoop_launch *launc
                                                  hoop_cu_context_t context,
                                                  unsigned long long stream, size_t bytes)
 {
-    struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes);
+    struct hoop_stream_room *room = hoop_rooms_enter(context, stream, bytes, work->comm->id);
     if (room != NULL && launch->told != NULL &&
         !hoop_rooms_make_told(room, launch->told, work, launch->pieces.count)) {
         hoop_rooms_leave(room);

@@ -247,10 +247,10 @@ bool hoop_launched_start(void)
 
 /* ---- One after the other --------------------------------------------------------------------- */
 
-/* The launch is about to hold its stream. comm_id: of one of its comms. */
-static void launched_add(struct hoop_launch *launch, uint64_t comm_id)
+/* The launch is about to hold its stream. */
+static void launched_add(struct hoop_launch *launch)
 {
-    hoop_rooms_hold(launch->room, comm_id);
+    hoop_rooms_hold();
     launch->holders = 2;
     pthread_mutex_lock(&launching.lock);
     hoop_list_push_back(&launching.launches, &launch->node);
@@ -497,7 +497,7 @@ static hoop_result_t launches_begin(struct hoop_launch *first, struct hoop_work 
     hoop_result_t result = HOOP_OK;
     for (struct hoop_launch *at = first; at != NULL; at = at->next) {
         at->number = ++at->room->launched;
-        launched_add(at, work[at->first].comm->id);
+        launched_add(at);
     }
     for (struct hoop_launch *at = first; at != NULL; at = at->next) {
         result = result == HOOP_OK ? launch_begin(at, work + at->first) : result;

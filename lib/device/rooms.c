@@ -62,7 +62,7 @@ static void rooms_free_idle(void)
  * theirs at the same time. NULL: there is none, and *ret_wish is the size that a new one should
  * have. */
 static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned long long stream,
-                                          size_t bytes, size_t *ret_wish)
+                                          size_t bytes, uint64_t comm_id, size_t *ret_wish)
 {
     struct hoop_stream_room *found = NULL;
     *ret_wish = bytes;
@@ -72,6 +72,7 @@ static struct hoop_stream_room *room_find(hoop_cu_context_t context, unsigned lo
         if (mine && found == NULL && hoop_room_fits(&at->room, bytes)) {
             found = at;
             found->users++;
+            found->comm_id = comm_id;
         } else if (mine) {
             const size_t twice = 2 * at->room.memory.host_bytes;
             at->outgrown = true;
@@ -107,7 +108,7 @@ static size_t room_allow(size_t bytes, size_t wish)
 
 /* A new room with one user. NULL: no memory, or none that can be pinned. */
 static struct hoop_stream_room *room_create(hoop_cu_context_t context, unsigned long long stream,
-                                            size_t bytes)
+                                            size_t bytes, uint64_t comm_id)
 {
     struct hoop_stream_room *made = calloc(1, sizeof(*made));
     if (made == NULL) {
@@ -116,6 +117,7 @@ static struct hoop_stream_room *room_create(hoop_cu_context_t context, unsigned 
     made->context = context;
     made->stream = stream;
     made->users = 1;
+    made->comm_id = comm_id;
     pthread_mutex_init(&made->launching, NULL);
     if (hoop_room_init(&made->room, context, bytes) != HOOP_OK) {
         room_free(made);
@@ -129,14 +131,14 @@ static struct hoop_stream_room *room_create(hoop_cu_context_t context, unsigned 
 }
 
 struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned long long stream,
-                                          size_t bytes)
+                                          size_t bytes, uint64_t comm_id)
 {
     size_t wish = 0;
-    struct hoop_stream_room *room = room_find(context, stream, bytes, &wish);
+    struct hoop_stream_room *room = room_find(context, stream, bytes, comm_id, &wish);
     if (room == NULL) {
         rooms_free_idle();
         wish = room_allow(bytes, wish);
-        room = wish > 0 ? room_create(context, stream, wish) : NULL;
+        room = wish > 0 ? room_create(context, stream, wish, comm_id) : NULL;
     }
     return room;
 }
@@ -165,10 +167,9 @@ void hoop_rooms_give_up(struct hoop_stream_room *room, bool torn)
     pthread_mutex_unlock(&rooms.lock);
 }
 
-void hoop_rooms_hold(struct hoop_stream_room *room, uint64_t comm_id)
+void hoop_rooms_hold(void)
 {
     pthread_mutex_lock(&rooms.lock);
-    room->comm_id = comm_id;
     rooms.held++;
     pthread_mutex_unlock(&rooms.lock);
 }

@@ -30,10 +30,10 @@ struct hoop_stream_room {
     bool torn;        /* `used` can't tell when the room is idle */
 };
 
-/* Finds or makes a room of so many bytes, and adds a user. stream: CUDA's number for it. May pin
- * memory, or free some. NULL: no room can be had. */
+/* Finds or makes a room of so many bytes, and adds a user, who has a call of the comm. stream:
+ * CUDA's number for it. May pin memory, or free some. NULL: no room can be had. */
 struct hoop_stream_room *hoop_rooms_enter(hoop_cu_context_t context, unsigned long long stream,
-                                          size_t bytes);
+                                          size_t bytes, uint64_t comm_id);
 /* For a user of the room: hoop_room_make_told(). False: there is no memory. */
 bool hoop_rooms_make_told(struct hoop_stream_room *room, const struct hoop_told *told,
                           const struct hoop_work *work, size_t count);
@@ -43,8 +43,8 @@ void hoop_rooms_leave(struct hoop_stream_room *room);
  * behind it. */
 void hoop_rooms_give_up(struct hoop_stream_room *room, bool torn);
 
-/* A launch of the comm is about to hold its stream; a launch no longer does. */
-void hoop_rooms_hold(struct hoop_stream_room *room, uint64_t comm_id);
+/* A launch is about to hold its stream; a launch no longer does. */
+void hoop_rooms_hold(void);
 void hoop_rooms_let_go(void);
 
 /* comm (may be NULL) is about to end: rooms whose last call was one of its calls get no more. */

@@ -243,6 +243,28 @@ static void refuse_within(const struct family_self *self)
     rank_tell(self, HOOP_OK, 0);
 }
 
+/* There is no memory to tell a kernel what to fold, so no call is launched. What was pinned for the
+ * launches is freed with their comm. */
+static void lack_told(const struct family_self *self)
+{
+    struct scene scene = loaded_scene(self);
+    size_t bytes = 0, before = 0;
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    EXPECT(self, hoop_cuda.stream_create(&scene.stream, HOOP_CU_STREAM_NON_BLOCKING) == 0);
+    use(&bytes, &before);
+    scene.comm = join(self);
+    failing_cuda_start("alloc", 1, 1000, HOOP_CU_OUT_OF_MEMORY);
+    for (int i = 0; i < 3; i++) { /* the first one is not launched because nothing is known yet */
+        fill_in(&scene, i, 0);
+        EXPECT(self, reduce(&scene, scene.in, scene.out, BYTES) == HOOP_OK);
+    }
+    EXPECT(self, failing_cuda_stop() > 0 || self->rank != 0);
+    scene_settle(&scene);
+    EXPECT(self, hoop_comm_destroy(scene.comm) == HOOP_OK);
+    await_pinned(self, before);
+    rank_tell(self, HOOP_OK, 0);
+}
+
 /* A comm fails before its streams have come. Meanwhile the program is in a call that waits for all
  * streams, and that blocks the health thread, which asks for the call of another comm. */
 static void fail_behind(const struct family_self *self)
@@ -313,6 +335,14 @@ static void test_abort(void **state)
     unsetenv("HOOP_TRANSPORT");
 }
 
+static void test_lack(void **state)
+{
+    (void)state;
+    without_ipc = -1;
+    run(2, lack_told);
+    without_ipc = EVERY_RANK;
+}
+
 static void test_end(void **state)
 {
     (void)state;
@@ -330,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_lack),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_kill),
     };
