@@ -550,19 +550,20 @@ static uint64_t agreed_value(const struct agreed *of, const struct hoop_agreemen
     return value;
 }
 
-/* The word of a choice. The number, if the setting is one or another rank sent an invalid index. */
+/* The word of a choice; of a profile, which has no row, the digest. The number, if the setting is
+ * one or another rank sent an invalid index. */
 static void agreed_show(const struct agreed *of, uint64_t value, char ret[SETTINGS_WORD_BYTES])
 {
-    settings_choice_word(of->choices, value, ret);
-    if (ret[0] == '\0') {
-        snprintf(ret, SETTINGS_WORD_BYTES, value == HOOP_UNUSABLE ? "unusable" : "%" PRIu64, value);
+    if (of != NULL) {
+        settings_choice_word(of->choices, value, ret);
     }
-}
-
-static void agreed_show_profile(uint64_t digest, char ret[SETTINGS_WORD_BYTES])
-{
-    const char *format = digest == HOOP_UNUSABLE ? "unusable" : "%016" PRIx64;
-    snprintf(ret, SETTINGS_WORD_BYTES, digest == 0 ? "unset" : format, digest);
+    if (value == HOOP_UNUSABLE || (of == NULL && value == 0)) {
+        snprintf(ret, SETTINGS_WORD_BYTES, value == 0 ? "unset" : "unusable");
+    } else if (of == NULL) {
+        snprintf(ret, SETTINGS_WORD_BYTES, "%016" PRIx64, value);
+    } else if (ret[0] == '\0') {
+        snprintf(ret, SETTINGS_WORD_BYTES, "%" PRIu64, value);
+    }
 }
 
 bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_agreement *b,
@@ -580,8 +581,8 @@ bool hoop_agreement_differs(const struct hoop_agreement *a, const struct hoop_ag
     }
     if (a->profile != b->profile) {
         ret->name = "HOOP_PROFILE";
-        agreed_show_profile(a->profile, ret->a);
-        agreed_show_profile(b->profile, ret->b);
+        agreed_show(NULL, a->profile, ret->a);
+        agreed_show(NULL, b->profile, ret->b);
         return true;
     }
     return false;

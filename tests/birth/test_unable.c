@@ -332,6 +332,13 @@ static void join_nameless(const struct family_self *self, const void *arg)
     _exit(family_say(self, &report, sizeof(report)) ? 0 : 12);
 }
 
+static void assert_says(const struct report *report, int rank, const char *what)
+{
+    if (report->result != HOOP_OK && strstr(report->text, what) == NULL) {
+        fail_msg("rank %d: %s", rank, report->text);
+    }
+}
+
 /* interrupted: calls are, and go on. Else sockets do not tell their addresses, one after the other:
  * the rank dials again, or says so. */
 static void try_sockets(bool interrupted)
@@ -344,9 +351,7 @@ static void try_sockets(bool interrupted)
         trial->meeting.ready = 0;
         run_pair(trial, join_nameless, reports);
         for (int rank = 0; rank < PAIR; rank++) {
-            if (reports[rank].result != HOOP_OK && strstr(reports[rank].text, says) == NULL) {
-                fail_msg("call %u: rank %d: %s", trial->from, rank, reports[rank].text);
-            }
+            assert_says(&reports[rank], rank, says);
         }
     }
     munmap(trial, sizeof(*trial));
