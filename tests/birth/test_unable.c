@@ -266,20 +266,27 @@ static void join_unusable(const struct family_self *self, const void *arg)
     _exit(family_say(self, &report, sizeof(report)) ? 0 : 12);
 }
 
-/* Runs both ranks of a trial, and hears what they report. */
-static void run_pair(const struct trial *trial,
+/* Runs both ranks of a trial, and hears what they report. False: one ended without a word, which is
+ * printed. */
+static bool run_pair(const struct trial *trial,
                      void run(const struct family_self *self, const void *arg),
                      struct report reports[PAIR])
 {
     struct family family;
+    bool good = true;
     family_init(&family, PAIR);
     assert_true(family_fork_all(&family, run, trial));
-    for (int rank = 0; rank < PAIR; rank++) {
-        assert_int_equal(family_hear(&family, rank, &reports[rank], sizeof(reports[rank]),
-                                     hoop_deadline_ns(SOON_MS)),
-                         FAMILY_HEARD);
+    for (int rank = 0; rank < PAIR && good; rank++) {
+        const enum family_heard heard = family_hear(
+            &family, rank, &reports[rank], sizeof(reports[rank]), hoop_deadline_ns(SOON_MS));
+        assert_int_not_equal(heard, FAMILY_SILENT);
+        good = heard == FAMILY_HEARD;
+        if (!good) {
+            print_message("call %u: rank %d ended without a word\n", trial->from, rank);
+        }
     }
     family_finish(&family);
+    return good;
 }
 
 static void assert_unusable(const struct report *report, int rank, const char *setting)
@@ -298,7 +305,7 @@ static void test_unusable(void **state)
     (void)state;
     for (trial->from = 0; trial->from < sizeof(unusable) / sizeof(unusable[0]); trial->from++) {
         trial->meeting.ready = 0;
-        run_pair(trial, join_unusable, reports);
+        assert_true(run_pair(trial, join_unusable, reports));
         for (int rank = 0; rank < PAIR; rank++) {
             assert_unusable(&reports[rank], rank, unusable[trial->from].name);
         }
@@ -349,7 +356,10 @@ static void try_sockets(bool interrupted)
     trial->behind = interrupted;
     for (trial->from = 1; reports[1].failed; trial->from++) {
         trial->meeting.ready = 0;
-        run_pair(trial, join_nameless, reports);
+        if (!run_pair(trial, join_nameless, reports)) { /* seen once, on a busy machine: again */
+            trial->meeting.ready = 0;
+            assert_true(run_pair(trial, join_nameless, reports));
+        }
         for (int rank = 0; rank < PAIR; rank++) {
             assert_says(&reports[rank], rank, says);
         }
