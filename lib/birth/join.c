@@ -153,12 +153,7 @@ static hoop_result_t join_begin(struct hoop_comm *comm, const struct hoop_comm_o
     join.agreement.no_rdma = !hoop_rdma_is_usable(&join.agreement);
     join.no_cma = hoop_settings()->cma == 0;
     join.wake_fd = comm->sleeper.wake_fd;
-    struct hoop_member *member = NULL;
-    const hoop_result_t result = hoop_member_create(&join, &events, &comm->job, &member);
-    pthread_mutex_lock(&comm->look_lock);
-    comm->member = member;
-    pthread_mutex_unlock(&comm->look_lock);
-    return result;
+    return hoop_member_create(&join, &events, &comm->job, &comm->member);
 }
 
 hoop_result_t hoop_comm_check_wanted(struct hoop_comm *comm)

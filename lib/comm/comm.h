@@ -87,7 +87,7 @@ struct hoop_comm {
     uint32_t successor;           /* what it was shrunk to (struct hoop_survival); 0: nothing */
     _Atomic uint32_t invitations; /* how many ids this rank made to grow it */
     /* birth */
-    struct hoop_member *member; /* written under look_lock */
+    _Atomic(struct hoop_member *) member; /* set before its first event; NULL: none */
     struct hoop_job job;
     uint64_t init_timeout_ms;
     bool blocking;

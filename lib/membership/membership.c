@@ -418,9 +418,15 @@ static hoop_result_t member_prepare(struct hoop_member *member)
     return result == HOOP_OK && !member_reach(member) ? member_seek(member) : result;
 }
 
+struct member_begin {
+    struct hoop_member *member;
+    _Atomic(struct hoop_member *) *ret;
+};
+
 static hoop_result_t member_start(void *arg)
 {
-    struct hoop_member *member = arg;
+    const struct member_begin *begin = arg;
+    struct hoop_member *member = begin->member;
     const hoop_result_t result = member_prepare(member);
     member->join.rendezvous.file = NULL; /* owned by the caller */
     if (result != HOOP_OK) {
@@ -431,6 +437,7 @@ static hoop_result_t member_start(void *arg)
         hoop_member_span();
     }
     hoop_list_push_back(&hoop_members, &member->node);
+    atomic_store(begin->ret, member);
     return HOOP_OK;
 }
 
@@ -480,7 +487,7 @@ static struct hoop_member *member_alloc(const struct hoop_join *join)
 
 hoop_result_t hoop_member_create(const struct hoop_join *join,
                                  const struct hoop_member_events *events, struct hoop_job *job,
-                                 struct hoop_member **ret_member)
+                                 _Atomic(struct hoop_member *) *ret_member)
 {
     hoop_result_t result = member_check(join);
     if (result == HOOP_OK) {
@@ -500,13 +507,12 @@ hoop_result_t hoop_member_create(const struct hoop_join *join,
     member->events = *events;
     member->job = job;
     member->deadline_ns = hoop_deadline_ns(member->join.timeout_ms);
-    result = hoop_service_call(member_start, member);
+    struct member_begin begin = {member, ret_member};
+    result = hoop_service_call(member_start, &begin);
     if (result != HOOP_OK) {
         member_free(member);
-        return result;
     }
-    *ret_member = member;
-    return HOOP_OK;
+    return result;
 }
 
 void hoop_member_give_up(struct hoop_member *member, hoop_result_t code, const char *why)

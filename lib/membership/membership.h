@@ -128,11 +128,13 @@ struct hoop_member;
  * Begins to join and returns at once. job completes when all ranks are in, and events may come from
  * then on; or it fails: HOOP_TIMEOUT naming the ranks that did not arrive, HOOP_NOT_AUTHENTICATED,
  * HOOP_MISMATCH (different n or settings), HOOP_INVALID_USAGE (a rank came twice), ... join and
- * events are copied, job is borrowed until complete. If this call itself fails nothing was started.
+ * events are copied, job is borrowed until complete. *ret_member is set before the first event,
+ * which may come before the call returns. If the call itself fails nothing was started, and it is
+ * not set.
  */
 hoop_result_t hoop_member_create(const struct hoop_join *join,
                                  const struct hoop_member_events *events, struct hoop_job *job,
-                                 struct hoop_member **ret_member);
+                                 _Atomic(struct hoop_member *) *ret_member);
 
 /* The roster, owned by the member. Valid once the job has succeeded. */
 const struct hoop_roster *hoop_member_roster(const struct hoop_member *member);

@@ -118,6 +118,7 @@ static hoop_result_t rank_met(void *arg, const struct hoop_roster *roster)
 {
     struct rank *rank = arg;
     (void)roster;
+    rank->unmade = rank->member == NULL;
     if (rank->spoils) {
         usleep(500 * 1000); /* the others are ready, and wait for this one's word */
         hoop_member_cancel(rank->member);

@@ -18,13 +18,14 @@
 struct rank {
     struct hoop_join join;
     char host_id[16]; /* for a process: HOOP_HOSTID; "": unset */
-    struct hoop_member *member;
+    _Atomic(struct hoop_member *) member;
     struct hoop_job job;
     int out;     /* lines are written here, */
     int in;      /* and read here */
     int order;   /* for a process: where it is sent commands */
     pid_t pid;   /* of its process, or 0 */
     bool spoils; /* its join fails when the others are ready, and may be in */
+    bool unmade; /* an event came when there was no member yet */
     _Atomic bool waiting;
     _Atomic bool inside;   /* heartbeats may use the segment */
     _Atomic uint64_t gone; /* a bit for every rank of another machine that has said goodbye */

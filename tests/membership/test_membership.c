@@ -125,6 +125,19 @@ static void check_cpus(const struct hoop_cpus cpus[2], uint32_t shared_by)
     finish_all(ranks, 2);
 }
 
+/* The caller's thread may be late: events come when it has not returned from the call yet. */
+static void test_first_event(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        const struct hoop_rendezvous rendezvous = a_meeting();
+        struct rank rank;
+        join_all(&rank, 1, &rendezvous);
+        assert_false(rank.unmade);
+        rank_finish(&rank);
+    }
+}
+
 static void test_cpus(void **state)
 {
     (void)state;
@@ -553,6 +566,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join),
+        cmocka_unit_test(test_first_event),
         cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_unique_id),
         cmocka_unit_test(test_contradictions),
